@@ -14,8 +14,8 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router, middleware};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Failure, FailureKind, GuardAcceptance, History, LogFilter,
-    Memory, MemoryKind, NamespaceMap, ObjectName, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig,
-    Section, ServiceDetail, ServiceMap, ServiceRow, Status, Why, WhyEndpoint, WhyObject,
+    Memory, MemoryKind, NamespaceMap, NodeRequest, ObjectName, Overview, Page, Plan, PlanRequest, Proxy,
+    ProxyConfig, Section, ServiceDetail, ServiceMap, ServiceRow, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_model::{Object, ServiceKey};
 use serde::de::DeserializeOwned;
@@ -59,6 +59,12 @@ pub trait Operations: Send + Sync + 'static {
     /// # Errors
     /// If the proxy is not known, or the revision is not stored.
     fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<ProxyConfig, Failure>;
+
+    /// Resources that a proxy which is not connected would be sent.
+    ///
+    /// # Errors
+    /// If the node is malformed, or the resources cannot be computed now.
+    fn node_config(&self, request: NodeRequest, abandoned: &Abandoned) -> Result<ProxyConfig, Failure>;
 
     /// Recent publications, the newest first.
     ///
@@ -213,6 +219,8 @@ pub struct HistoryQuery {
 
 /// Maximum size of a plan's files, as JSON.
 const PLAN_BYTES: usize = 8 << 20;
+/// Maximum size of a node, as JSON.
+const NODE_BYTES: usize = 512 << 10;
 /// Maximum size of a log filter, as JSON.
 const LOG_BYTES: usize = 4 << 10;
 
@@ -241,6 +249,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/history", get(history::<C>))
         .route("/history/{revision}", get(change::<C>))
         .route("/plan", post(plan::<C>).layer(DefaultBodyLimit::max(PLAN_BYTES)))
+        .route("/node/config", post(node_config::<C>).layer(DefaultBodyLimit::max(NODE_BYTES)))
         .route("/why", get(why::<C>))
         .route("/why/endpoint", get(why_endpoint::<C>))
         .route("/why/object", get(why_object::<C>))
@@ -489,6 +498,16 @@ async fn plan<C: ControlPlane + Operations>(
     answer(request.and_then(|request| admin.plane.plan(request, &abandoned)))
 }
 
+async fn node_config<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Extension(abandoned): Extension<Abandoned>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let request = question("the configuration of a node", &headers, &body);
+    answer(request.and_then(|request| admin.plane.node_config(request, &abandoned)))
+}
+
 #[derive(Deserialize)]
 struct RecordQuery {
     from: Option<u64>,
@@ -577,9 +596,11 @@ mod tests {
     #[test]
     fn the_page_of_limits_has_those_of_questions() {
         let page = include_str!("../../../docs/limits.md");
-        let (plan, log) = (PLAN_BYTES >> 20, LOG_BYTES >> 10);
+        let (plan, node, log) = (PLAN_BYTES >> 20, NODE_BYTES >> 10, LOG_BYTES >> 10);
         for row in [
-            format!("| The files of a plan; a filter of logs | {plan} MiB; {log} KiB, as JSON |"),
+            format!(
+                "| The files of a plan; a node; a filter of logs | {plan} MiB; {node} KiB; {log} KiB, as JSON |"
+            ),
             format!(
                 "| Samples and changes that are kept for charts | {}; {} |",
                 crate::SAMPLES,

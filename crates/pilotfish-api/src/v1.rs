@@ -20,7 +20,7 @@ pub use around::{
     Caller, Destination, LocalityRow, NamespaceLink, NamespaceMap, NamespaceRow, RouteRow, RoutedService,
     ServiceDetail, ServiceMap, ServiceRoute,
 };
-pub use config::{ConfigResource, ProxyConfig, Section};
+pub use config::{ConfigResource, NodeRequest, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};
 pub use history::{Change, Changed, History, Outcome, Refusals};
 pub use live::{ChangeProgress, Latency, Overview, Sample};

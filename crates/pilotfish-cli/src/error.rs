@@ -29,6 +29,10 @@ impl CliError {
         Self { hint: hint.into(), ..self }
     }
 
+    pub(crate) fn has_hint(&self) -> bool {
+        !self.hint.is_empty()
+    }
+
     /// Adds names to choose from.
     #[must_use]
     pub fn names(self, names: Vec<String>) -> Self {

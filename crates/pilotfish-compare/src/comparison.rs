@@ -60,9 +60,7 @@ impl Comparison {
         let mut out = Self::default();
         let empty = Map::new();
         for kind in KINDS {
-            let map = |dump: &'_ Value| dump.get(kind).and_then(Value::as_object).cloned();
-            let (want, got) = (map(want), map(got));
-            let (want, got) = (want.as_ref().unwrap_or(&empty), got.as_ref().unwrap_or(&empty));
+            let (want, got) = (of_kind(want, kind).unwrap_or(&empty), of_kind(got, kind).unwrap_or(&empty));
             for name in keys(want, got) {
                 let found = Fields::between(want.get(name), got.get(name));
                 *out.total.entry(kind).or_default() += 1;
@@ -80,6 +78,10 @@ impl Comparison {
     pub fn counts(&self) -> (usize, usize) {
         (self.same.values().sum(), self.total.values().sum())
     }
+}
+
+fn of_kind<'a>(dump: &'a Value, kind: &str) -> Option<&'a Map<String, Value>> {
+    dump.get(kind)?.as_object()
 }
 
 fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> BTreeSet<&'a String> {
@@ -173,10 +175,10 @@ impl Fields {
         let mut free: Vec<Option<(usize, &Value)>> = got.into_iter().map(Some).collect();
         let rest_is_paired = want.len() == free.len();
         for (at, entry) in want {
-            let name = entry.get("name");
+            let name = name_of(entry);
             let of_name = |it: &Option<(usize, &Value)>| {
                 it.is_some_and(|(_, it)| {
-                    name.is_some() && it.get("name") == name || rest_is_paired && name.is_none()
+                    name.is_some() && name_of(it) == name || rest_is_paired && name.is_none()
                 })
             };
             let twin = free.iter_mut().find(|it| of_name(it)).and_then(Option::take);
@@ -200,6 +202,11 @@ impl Fields {
             self.values(None, Some(entry), format!("{path}[+{}]", first + at), false);
         }
     }
+}
+
+/// Name of an entry, or address of an endpoint.
+fn name_of(entry: &Value) -> Option<&Value> {
+    entry.get("name").or_else(|| entry.pointer("/endpoint/address"))
 }
 
 /// Entries of a list that another lacks, with their indexes; duplicates have to be in both.
@@ -256,6 +263,16 @@ mod tests {
         let want = json!({"virtual_hosts": [host("a", 1), host("b", 1), host("c", 1)]});
         let got = json!({"virtual_hosts": [host("c", 1), host("b", 2)]});
         assert_eq!(fields(&want, &got), ["virtual_hosts[0]", "virtual_hosts[1].port"]);
+    }
+
+    #[test]
+    fn endpoints_are_compared_by_address() {
+        let endpoint =
+            |address: &str, health: &str| json!({"endpoint": {"address": address}, "health_status": health});
+        let want = json!({"lb_endpoints": [endpoint("a", "HEALTHY"), endpoint("b", "HEALTHY")]});
+        let got = json!({"lb_endpoints": [endpoint("b", "DRAINING"), endpoint("c", "HEALTHY")]});
+        let expected = ["lb_endpoints[0]", "lb_endpoints[1].health_status", "lb_endpoints[+1]"];
+        assert_eq!(fields(&want, &got), expected);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reading of an Envoy's `config_dump`.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,18 @@ pub struct Held {
     pub resource: Value,
     /// Reason of the refusal of the newest version.
     pub error: String,
+    /// The refused version; `null` if there is none.
+    pub refused: Value,
     /// True if it waits for referenced resources and is not in use yet.
     pub is_warming: bool,
+}
+
+impl Held {
+    /// The version that was sent last, also if it was refused.
+    #[must_use]
+    pub fn latest(&self) -> &Value {
+        if self.refused.is_null() { &self.resource } else { &self.refused }
+    }
 }
 
 /// Kinds that Envoy dumps with their lists, and the field of a resource in them.
@@ -51,7 +61,10 @@ pub fn held(dump: &Value) -> BTreeMap<(&'static str, String), Held> {
                 continue;
             }
             match all.entry((kind, name)) {
-                Entry::Occupied(mut before) if held.resource.is_null() => before.get_mut().error = held.error,
+                Entry::Occupied(mut before) if held.resource.is_null() => {
+                    let before = before.get_mut();
+                    (before.error, before.refused) = (held.error, held.refused);
+                }
                 Entry::Occupied(mut before) => drop(before.insert(held)),
                 Entry::Vacant(place) => drop(place.insert(held)),
             }
@@ -72,5 +85,41 @@ fn one(kind: &str, field: &str, entry: &Value) -> (String, Held) {
     let name = text(name.or_else(|| entry.get("name")).or_else(refused));
     let version = text(state.and_then(|state| state.get("version_info")));
     let error = text(entry.pointer("/error_state/details"));
-    (name, Held { version, resource, error, is_warming: active.is_none() })
+    let refused = entry.pointer("/error_state/failed_configuration").cloned().unwrap_or_default();
+    (name, Held { version, resource, error, refused, is_warming: active.is_none() })
+}
+
+/// Fields of a node that a control plane reads.
+const NODE: [&str; 4] = ["id", "cluster", "metadata", "locality"];
+
+/// Node in the bootstrap section of a dump, reduced to the fields that a control plane reads; `None` if there
+/// is no such section.
+#[must_use]
+pub fn node(dump: &Value) -> Option<Value> {
+    let configs = dump.get("configs")?.as_array()?;
+    let node = configs.iter().find_map(|config| config.pointer("/bootstrap/node"))?.as_object()?;
+    Some(reduced(node))
+}
+
+/// Dump of an Envoy with a node and resources, each with its kind and name.
+#[must_use]
+pub fn to_dump<'a>(
+    node: &Value,
+    resources: impl IntoIterator<Item = (&'static str, &'a str, Value)>,
+) -> Value {
+    let mut lists: [Vec<Value>; 4] = Default::default();
+    for (kind, name, resource) in resources {
+        let of_kind = DUMPED.iter().zip(&mut lists).find(|((dumped, ..), _)| *dumped == kind);
+        let Some(((_, _, field), list)) = of_kind else { continue };
+        let entry = json!({*field: resource});
+        list.push(if kind == "listeners" { json!({"name": name, "active_state": entry}) } else { entry });
+    }
+    let node = node.as_object().map(reduced).unwrap_or_default();
+    let mut configs = vec![json!({"bootstrap": {"node": node}})];
+    configs.extend(DUMPED.iter().zip(lists).map(|((_, name, _), list)| json!({*name: list})));
+    json!({ "configs": configs })
+}
+
+fn reduced(node: &Map<String, Value>) -> Value {
+    NODE.iter().filter_map(|name| Some(((*name).to_owned(), node.get(*name)?.clone()))).collect()
 }

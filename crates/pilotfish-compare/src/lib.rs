@@ -3,18 +3,24 @@
 //!
 //! ```text
 //! config_dump of an Envoy ─▶ held ─▶ plain ─┐
-//!                                           ├─▶ Comparison ─▶ Differences ─▶ by_form
-//! resources of a control plane ─▶ plain ────┘
+//!                                           ├─▶ align ─▶ Comparison ─▶ Differences ─▶ Report: by proxy, by cause
+//! resources of a control plane ─▶ plain ────┘                               ▲
+//!                                            oracle/differences.yaml ─▶ KnownDifferences
 //! ```
 //!
 //! This crate reads and writes nothing: resources are JSON with the field names of Envoy's API.
 
+mod align;
 mod comparison;
 mod dump;
 mod form;
+mod known;
 mod plain;
+mod report;
 
 pub use comparison::{Comparison, Difference, KINDS};
-pub use dump::{Held, held};
+pub use dump::{Held, held, node, to_dump};
 pub use form::{Alike, by_form, form, without_numbers};
+pub use known::KnownDifferences;
 pub use plain::plain;
+pub use report::{Cause, Example, Failed, Place, ProxyResult, Report, Resources, Sent, compare};

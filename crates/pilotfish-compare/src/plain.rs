@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 /// Default of `overprovisioning_factor` (`ClusterLoadAssignment.Policy`).
 const OVERPROVISIONING: u64 = 140;
 
+/// Fields with secret content, which Envoy and Pilotfish hide in different ways.
+const SECRET: [&str; 4] = ["private_key", "password", "session_ticket_keys", "generic_secret"];
+
 /// Normalises a resource, so that equivalent ones are equal.
 #[must_use]
 pub fn plain(kind: &str, resource: &Value) -> Value {
@@ -24,7 +27,15 @@ pub fn plain(kind: &str, resource: &Value) -> Value {
 /// strings.
 fn scalars(value: &mut Value) {
     match value {
-        Value::Object(fields) => fields.values_mut().for_each(scalars),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if SECRET.contains(&name.as_str()) {
+                    *value = Value::from("(hidden)");
+                } else {
+                    scalars(value);
+                }
+            }
+        }
         Value::Array(items) => items.iter_mut().for_each(scalars),
         Value::String(text) => {
             let seconds = text.strip_suffix('s').filter(|number| number.contains('.'));
@@ -65,6 +76,10 @@ fn load_assignment(fields: &mut Map<String, Value>) {
         let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
         if locality.get("locality").is_some_and(is_empty) {
             locality.remove("locality");
+        }
+        // Envoy writes 0 for a locality without a weight.
+        if locality.get("load_balancing_weight").is_some_and(|weight| weight == 0) {
+            locality.remove("load_balancing_weight");
         }
     }
     let has_endpoints = |locality: &Value| {
@@ -128,7 +143,7 @@ mod tests {
         ]});
         let held = |endpoints: Value| {
             json!({"cluster_name": "c", "policy": {"overprovisioning_factor": 140}, "endpoints": [
-                {"locality": {}, "lb_endpoints": endpoints},
+                {"locality": {}, "lb_endpoints": endpoints, "load_balancing_weight": 0},
             ]})
         };
         let (one, two) = (dumped("10.0.0.1"), dumped("10.0.0.2"));

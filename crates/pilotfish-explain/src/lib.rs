@@ -16,7 +16,7 @@ mod subject;
 mod why;
 
 pub use around::{ProxyCounts, namespaces, service, service_map};
-pub use plan::{Held, Planned, held, plan, plan_until, unified};
+pub use plan::{Held, Planned, held, held_until, plan, plan_until, unified};
 pub use resource::{json, section};
 pub use subject::{Subject, gateways_of, proxy_named, subjects_of, subjects_of_change};
 pub use why::{Request, why, why_endpoint, why_object};

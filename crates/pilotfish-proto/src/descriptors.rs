@@ -2,7 +2,10 @@
 //! time.
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value as Reflected};
+use prost::{Message, Name};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage, Value as Reflected,
+};
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto};
 use serde_json::{Map, Value};
@@ -85,6 +88,33 @@ pub fn to_json(type_url: &str, bytes: &[u8]) -> Result<Value, JsonError> {
     Ok(json)
 }
 
+/// Reason why JSON is not a message.
+#[derive(Debug, thiserror::Error)]
+pub enum FromJsonError {
+    /// No descriptor of that name.
+    #[error("unknown message type {0}")]
+    UnknownType(String),
+    /// A field has another type.
+    #[error(transparent)]
+    Fields(#[from] serde_json::Error),
+    /// The descriptor and the Rust type differ.
+    #[error(transparent)]
+    Message(#[from] prost::DecodeError),
+}
+
+/// A message from JSON, with the field names of the `.proto` files or those of protobuf's JSON. Unknown
+/// fields are ignored.
+///
+/// # Errors
+/// If a field has another type.
+pub fn from_json<M: Message + Default + Name>(json: &Value) -> Result<M, FromJsonError> {
+    let name = M::full_name();
+    let descriptor = pool().get_message_by_name(&name).ok_or(FromJsonError::UnknownType(name))?;
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let message = DynamicMessage::deserialize_with_options(descriptor, json, &options)?;
+    Ok(message.transcode_to()?)
+}
+
 fn decode(type_url: &str, bytes: &[u8]) -> Result<DynamicMessage, JsonError> {
     let name = type_url.rsplit('/').next().unwrap_or(type_url);
     let descriptor: MessageDescriptor =
@@ -162,8 +192,27 @@ fn map_json(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{any, envoy::config::cluster::v3::Cluster, envoy::config::core::v3::Metadata};
-    use prost::Message;
+    use crate::envoy::config::core::v3::{Metadata, Node};
+    use crate::{any, envoy::config::cluster::v3::Cluster};
+    #[test]
+    fn nodes_of_bootstraps_are_read_and_unknown_fields_ignored() {
+        let node = serde_json::json!({
+            "id": "sidecar~10.0.0.1~web-0.shop~x", "user_agent_name": "envoy", "clientFeatures": ["a"], "newer": {"x": 1},
+            "locality": {"region": "r"}, "metadata": {"LABELS": {"app": "web"}, "PORTS": [1, true]},
+        });
+        let read: Node = from_json(&node).unwrap();
+        let back = to_json("type.googleapis.com/envoy.config.core.v3.Node", &read.encode_to_vec()).unwrap();
+        assert_eq!(
+            (&back["metadata"]["LABELS"]["app"], &back["locality"]["region"]),
+            (&"web".into(), &"r".into())
+        );
+        assert_eq!((&*read.user_agent_name, &*read.client_features), ("envoy", &["a".to_owned()][..]));
+        for wrong in
+            [serde_json::json!({"id": 1}), serde_json::json!([]), serde_json::json!({"metadata": "x"})]
+        {
+            assert!(from_json::<Node>(&wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_message_reads_back_as_json() {

@@ -18,7 +18,7 @@ mod generated {
 }
 
 pub use any::{PREFIX, TypedStruct, any, config_any, typed_struct};
-pub use descriptors::{JsonError, pool, to_json};
+pub use descriptors::{FromJsonError, JsonError, from_json, pool, to_json};
 pub use generated::*;
 pub use prost_types::value::Kind as ValueKind;
 pub use prost_types::{Any, Duration, ListValue, Struct, Value};

@@ -1,6 +1,8 @@
 //! The client commands against a running Pilotfish with connected proxies.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
+#[path = "operator/compare.rs"]
+mod compare;
 #[path = "operator/in_force.rs"]
 mod in_force;
 #[path = "support/refusing.rs"]

@@ -155,6 +155,18 @@ fn difference(pilotfish: &Pilotfish, envoy: &Envoy) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
+/// The exit code and the words of `pilotfish compare` about a dump of the Envoy.
+fn comparison(pilotfish: &Pilotfish, dump: &str) -> (Option<i32>, String) {
+    let folder = pilotfish.folder().join("dumps");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("client.json"), dump).unwrap();
+    let mut command = std::process::Command::new(pilotfish.binary());
+    command.args(["compare", "--dumps"]).arg(&folder);
+    command.args(["--admin-address", &format!("127.0.0.1:{}", pilotfish.admin_port())]);
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
 #[test]
 fn what_was_sent_is_compared_with_what_envoy_says() {
     in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, envoy: &Envoy| {
@@ -173,6 +185,14 @@ fn what_was_sent_is_compared_with_what_envoy_says() {
             pilotfish.write("catalog.yaml", &shop.catalog_slices(versions));
             nothing_differs(&format!("with {versions:?}")).await;
         }
+        eventually("the dump of the Envoy is what it would be sent without a connection", || async {
+            let dump = envoy.page("/config_dump?include_eds").await.map_err(|error| (None, error))?;
+            match comparison(pilotfish, &dump) {
+                (Some(0), text) if text.ends_with("1 proxy would get what it has now\n") => Ok(()),
+                other => Err(other),
+            }
+        })
+        .await;
         let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
         pilotfish.write("bad.yaml", &entry(port));

@@ -17,6 +17,7 @@ async fn ask(method: Method, path: &str, peer: &str, headers: &[(&str, &str)]) -
     }
     let body = match method {
         Method::POST if path.ends_with("/plan") => r#"{"files": [{"name": "a.yaml", "text": ""}]}"#,
+        Method::POST if path.ends_with("/config") => r#"{"node": {}}"#,
         Method::POST => r#"{"filter": "off"}"#,
         _ => "",
     };
@@ -52,6 +53,7 @@ async fn pages_of_other_sites_have_nothing_made_and_change_nothing() {
         (Method::GET, "/metrics"),
         (Method::GET, "/dashboard/"),
         (Method::POST, "/api/v1/plan"),
+        (Method::POST, "/api/v1/node/config"),
         (Method::POST, "/api/v1/log"),
     ] {
         for foreign in [&picture[..], &neighbour[..]] {

@@ -282,6 +282,15 @@ impl Operations for Fixture {
         Ok(v1::ProxyConfig { proxy, ..v1::ProxyConfig::default() })
     }
 
+    fn node_config(
+        &self,
+        request: v1::NodeRequest,
+        _abandoned: &Abandoned,
+    ) -> Result<v1::ProxyConfig, Failure> {
+        let proxy = format!("{} from {}", request.node["id"], request.offset);
+        Ok(v1::ProxyConfig { proxy, ..v1::ProxyConfig::default() })
+    }
+
     fn plan(&self, request: v1::PlanRequest, abandoned: &Abandoned) -> Result<v1::Plan, Failure> {
         if let Some(plans) = &self.plans {
             let _ = plans.send(abandoned.is_abandoned());
@@ -564,22 +573,32 @@ async fn questions_without_an_answer_are_failures_with_near_names() {
 
 /// A page of another site can send a form without asking, and no JSON.
 #[tokio::test]
-async fn a_plan_and_the_log_level_are_asked_for_with_json_only() {
+async fn plans_nodes_and_the_log_level_are_asked_for_with_json_only() {
     let plan = r#"{"files": [{"name": "a.yaml", "text": ""}]}"#;
     let log = r#"{"filter": "debug"}"#;
+    let node = r#"{"node": {"id": "sidecar~10.0.0.1~web-0.shop~x"}}"#;
+    let large = format!("{{\"node\": {{\"id\": \"{}\"}}}}", "x".repeat(512 << 10));
     for (path, kind, text, status) in [
         ("plan", "application/json", plan, StatusCode::OK),
         ("plan", "text/plain", plan, StatusCode::BAD_REQUEST),
         ("plan", "application/json", "[", StatusCode::BAD_REQUEST),
+        ("node/config", "application/json", node, StatusCode::OK),
+        ("node/config", "text/plain", node, StatusCode::BAD_REQUEST),
+        ("node/config", "application/json", &large, StatusCode::PAYLOAD_TOO_LARGE),
         ("log", "application/json", log, StatusCode::OK),
         ("log", "text/plain", log, StatusCode::BAD_REQUEST),
     ] {
         let router = routes(fixture());
         let request = Request::post(format!("/api/v1/{path}"))
             .header(header::CONTENT_TYPE, kind)
-            .body(Body::from(text))
+            .body(Body::from(text.to_owned()))
             .unwrap();
-        assert_eq!(router.oneshot(request).await.unwrap().status(), status, "{path} {kind} {text}");
+        assert_eq!(
+            router.oneshot(request).await.unwrap().status(),
+            status,
+            "{path} {kind} {} bytes",
+            text.len()
+        );
     }
 }
 

@@ -92,6 +92,17 @@ pub struct ProxyConfig {
     pub truncated: bool,
 }
 
+/// Node of a proxy whose resources are computed without a connection: `POST /api/v1/node/config`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRequest {
+    /// Node as in Envoy's bootstrap: `id`, `cluster`, `metadata`, `locality`.
+    pub node: Value,
+    /// Number of skipped resources.
+    #[serde(default)]
+    pub offset: usize,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigResource {

@@ -1,3 +1,4 @@
+mod compare;
 mod config;
 mod endpoints;
 mod envoy;
@@ -37,6 +38,9 @@ pub enum Commands {
     /// Show the configuration of one proxy, in Envoy's YAML, with the objects that made it
     #[command(after_help = config::EXAMPLES)]
     Config(config::Config),
+    /// Compare what proxies of istiod have with what Pilotfish would send them
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(compare::Compare),
     /// List latest changes: by which source, for which proxies, and when they were in force
     #[command(after_help = history::EXAMPLES)]
     History(history::History),
@@ -81,6 +85,7 @@ impl Commands {
             Self::Endpoints(endpoints) => endpoints.run().await,
             Self::Problems(problems) => problems.run().await,
             Self::Config(config) => config.run().await,
+            Self::Compare(compare) => compare.run().await,
             Self::History(history) => history.run().await,
             Self::Memory(memory) => memory.run().await,
             Self::Profile(profile) => profile.run().await,

@@ -56,7 +56,7 @@ impl Record {
 }
 
 /// Writes a file that only its owner can read, also if it exists with wider permissions.
-fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
+pub(super) fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
     // The mode applies to new files only. Pipes and devices keep theirs.
     if file.metadata()?.is_file() {

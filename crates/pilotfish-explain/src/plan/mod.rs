@@ -12,7 +12,7 @@ mod scene;
 use crate::resource::{json, section};
 use crate::subject::Subject;
 pub use diff::unified;
-pub use scene::{Held, held};
+pub use scene::{Held, held, held_until};
 
 use danger::Dangers;
 use pilotfish_api::v1::{Danger, Impact, Plan, PlanChange, Section, Severity};

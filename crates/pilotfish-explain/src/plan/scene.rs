@@ -29,9 +29,20 @@ impl Held {
 /// Resources of proxies in the world of a translator, in the order of the subjects.
 #[must_use]
 pub fn held(translator: &Translator, subjects: &[Subject]) -> Vec<Held> {
+    held_until(translator, subjects, &|| false).unwrap_or_default()
+}
+
+/// Variant of [`held`] that returns `None` once `is_cancelled` returns true, which is checked for each
+/// resource.
+#[must_use]
+pub fn held_until(
+    translator: &Translator,
+    subjects: &[Subject],
+    is_cancelled: &dyn Fn() -> bool,
+) -> Option<Vec<Held>> {
     let clients: Vec<Client> =
         subjects.iter().map(|subject| translator.connect(subject.proxy.clone())).collect();
-    read_all(translator, &clients, subjects, None, &|| false).unwrap_or_default()
+    read_all(translator, &clients, subjects, None, is_cancelled)
 }
 
 /// Resources of all proxies, in the order of the subjects.

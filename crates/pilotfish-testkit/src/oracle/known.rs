@@ -44,6 +44,9 @@ pub(super) struct Entry {
     /// Methods by which they appear; all if empty.
     #[serde(default)]
     pub(super) only: BTreeSet<Way>,
+    /// Evidence for the same difference in other meshes (`pilotfish compare`).
+    #[serde(default)]
+    pub(super) signs: Vec<String>,
     /// Differing resources by `CASE/PROXY`.
     pub(super) differs: BTreeMap<String, Resources>,
 }
@@ -157,8 +160,15 @@ impl Known {
     /// True if the list has this difference, with these values.
     #[must_use]
     pub fn has(&self, place: &str, difference: &Difference, way: Way) -> bool {
+        self.reason(place, difference, way).is_some()
+    }
+
+    /// Reason of this difference, if the list has it with these values.
+    #[must_use]
+    pub fn reason(&self, place: &str, difference: &Difference, way: Way) -> Option<&str> {
         let (of, state) = (key(place.to_owned(), difference), State::of(difference));
-        self.entries().filter(|entry| entry.shows(way)).any(|entry| entry.state(&of) == Some(state.clone()))
+        let mut entries = self.entries().filter(|entry| entry.shows(way));
+        entries.find(|entry| entry.state(&of) == Some(state.clone())).map(|entry| entry.reason.trim())
     }
 }
 

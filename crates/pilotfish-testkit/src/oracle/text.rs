@@ -12,6 +12,9 @@ const HEAD: &str = "\
 # A resource is `missing`, or `extra` with a digest of what is sent, or has fields that differ, each with both values; a side that
 # does not have the field is left out, and a long value is a digest. `only: [wire]` is for what shows one way (files, wire, live).
 #
+# `signs`: for `pilotfish compare`. In another mesh, a difference of the same kind and field is this one only if one of these texts is in the
+# differing values of its resource or in the objects that made it, or if its values differ in capital letters only.
+#
 # `cargo run -p pilotfish-testkit --bin oracle -- --write-differences` writes what differs now and keeps the reasons.
 ";
 const WIDTH: usize = 118;
@@ -45,6 +48,10 @@ fn write_entry(out: &mut String, entry: &Entry) {
     if !entry.only.is_empty() {
         let ways: Vec<&str> = entry.only.iter().map(|way| way.name()).collect();
         let _ = writeln!(out, "  only: [{}]", ways.join(", "));
+    }
+    if !entry.signs.is_empty() {
+        let signs: Vec<String> = entry.signs.iter().map(|sign| plain(sign)).collect();
+        let _ = writeln!(out, "  signs: [{}]", signs.join(", "));
     }
     out.push_str("  differs:\n");
     for (place, resources) in &entry.differs {

@@ -12,8 +12,12 @@ impl Known {
         let concerns = |case: &str| all || cases.contains(case);
         let mut found: BTreeMap<Key, State> =
             scores.differences().map(|(place, it)| (key(place, it), State::of(it))).collect();
-        let mut unexplained =
-            Entry { reason: UNEXPLAINED.into(), only: BTreeSet::new(), differs: BTreeMap::new() };
+        let mut unexplained = Entry {
+            reason: UNEXPLAINED.into(),
+            only: BTreeSet::new(),
+            signs: Vec::new(),
+            differs: BTreeMap::new(),
+        };
         // An entry whose differences were all replaced stays the entry of its case.
         let cases_before: Vec<BTreeSet<String>> = self.open.iter().map(Entry::cases_from_files).collect();
         for entry in self.kept.iter_mut().chain(&mut self.open).filter(|entry| entry.shows(Way::Files)) {

@@ -2,6 +2,7 @@
 
 mod changes;
 mod config_dump;
+mod config_page;
 mod history;
 pub(crate) mod live;
 mod memory;
@@ -11,6 +12,7 @@ pub(crate) mod plan;
 mod proxies;
 mod refusals;
 mod standing;
+mod unconnected;
 mod verdict;
 mod waiting;
 

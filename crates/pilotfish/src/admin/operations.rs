@@ -1,13 +1,14 @@
 //! Answers of `/api/v1`.
 
+use super::config_page::ConfigPage;
 use super::proxies::{REFUSALS, add_objects, add_sharers, find, name, proxy};
-use super::{AdminState, changes, history, overview, plan, waiting};
+use super::{AdminState, changes, history, overview, plan, unconnected, waiting};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
 use pilotfish_admin::{Abandoned, ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, GuardAcceptance,
-    History, LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
+    Acknowledgement, Change, ChangeProgress, Dropped, Failure, FailureKind, GuardAcceptance, History,
+    LogFilter, MemoryKind, NamespaceMap, NodeRequest, Overview, Plan, PlanRequest, Proxy, ProxyConfig,
     ServiceDetail, ServiceMap, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
@@ -18,11 +19,6 @@ use pilotfish_registry::ReadObject;
 use pilotfish_translate::{EncodedResource, ViewId};
 use pilotfish_xds::{Names, TypeStatus};
 use std::sync::Arc;
-
-/// Size limit of the resources that an answer shows in full, in bytes as on the wire.
-const SHOWN_BYTES: usize = 4 << 20;
-/// Limit on the resources that an answer lists.
-const LISTED: usize = 20_000;
 
 impl Operations for AdminState {
     fn overview(&self) -> Overview {
@@ -75,41 +71,24 @@ impl Operations for AdminState {
         let connections = self.fanout.connections();
         let connection = find(&connections, proxy)?;
         let held = asked.at.map(|revision| history::held_at(self, connection, revision)).transpose()?;
-        let mut config = ProxyConfig {
-            proxy: name(connection).to_owned(),
-            revision: asked.at.unwrap_or_else(|| self.fanout.revision()),
-            ..ProxyConfig::default()
-        };
-        let mut bytes = 0_usize;
-        let end = asked.offset.saturating_add(asked.limit.min(LISTED));
+        let revision = asked.at.unwrap_or_else(|| self.fanout.revision());
+        let mut page = ConfigPage::new(name(connection).to_owned(), revision, asked);
         for (ty, status) in &connection.types {
             let section = explain::section(*ty);
             if asked.section.is_some_and(|wanted| wanted != section) {
                 continue;
             }
-            let all = match &held {
+            let all: Vec<EncodedResource> = match &held {
                 Some(held) => held.of.get(ty).map(|of| of.values().cloned().collect()).unwrap_or_default(),
                 None => self.sent(status),
             };
-            let part = asked.name.as_deref();
-            let exact = all.iter().any(|resource| Some(&*resource.name) == part);
-            let is_meant =
-                |name: &str| part.is_none_or(|part| if exact { name == part } else { name.contains(part) });
-            for resource in all.iter().filter(|resource| is_meant(&resource.name)) {
-                let at = config.total;
-                config.total += 1;
-                if at < asked.offset {
-                    continue;
-                }
-                bytes += resource.body.len();
-                if at >= end || (asked.full && bytes > SHOWN_BYTES && !config.resources.is_empty()) {
-                    config.truncated = true;
-                    continue;
-                }
-                config.resources.push(shown(section, resource, asked.full));
-            }
+            page.add(section, all.iter());
         }
-        Ok(config)
+        Ok(page.finish())
+    }
+
+    fn node_config(&self, request: NodeRequest, abandoned: &Abandoned) -> Result<ProxyConfig, Failure> {
+        unconnected::of_node(self, &request, abandoned)
     }
 
     fn plan(&self, request: PlanRequest, abandoned: &Abandoned) -> Result<Plan, Failure> {
@@ -329,21 +308,6 @@ pub(crate) fn object_key(text: &str) -> Result<ObjectKey, Failure> {
     let found = Kind::ALL.iter().copied().find(is_meant);
     let unknown = || Failure::unknown("kind", kind, Kind::ALL.iter().map(|kind| kind.name()));
     Ok(ObjectKey::new(found.ok_or_else(unknown)?, namespace, name))
-}
-
-fn shown(section: Section, resource: &EncodedResource, full: bool) -> ConfigResource {
-    ConfigResource {
-        section,
-        name: resource.name.to_string(),
-        version: format!("{:016x}", resource.version),
-        made_by: resource.provenance.iter().map(ToString::to_string).collect(),
-        left_out: resource
-            .refused
-            .iter()
-            .map(|refusal| format!("{} {}: {}", refusal.object, refusal.field, refusal.fault))
-            .collect(),
-        resource: if full { explain::json(&resource.body) } else { serde_json::Value::Null },
-    }
 }
 
 #[cfg(test)]

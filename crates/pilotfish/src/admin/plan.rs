@@ -4,6 +4,7 @@ use super::operations::object_key;
 use super::proxies::name;
 use super::{AdminState, problem};
 use crate::control::{ControlMessage, Fork, Supposed};
+use parking_lot::MutexGuard;
 use pilotfish_admin::Abandoned;
 use pilotfish_api::v1::{Failure, FailureKind, Plan, PlanFile, PlanRequest, Severity};
 use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
@@ -36,19 +37,8 @@ pub(super) fn of_running(
     request: &PlanRequest,
     abandoned: &Abandoned,
 ) -> Result<Plan, Failure> {
-    if !state.resources.is_ready() {
-        let failure = Failure::new(FailureKind::Unavailable, "the control plane is not ready yet");
-        return Err(failure.hint("/ready says what it waits for"));
-    }
-    let Some(_turn) = state.plans.try_lock_for(PATIENCE) else {
-        let failure = Failure::new(FailureKind::Unavailable, "another plan is being made (limit plans)");
-        return Err(failure.hint("try again"));
-    };
+    let _turn = turn(state, abandoned)?;
     let is_abandoned = || abandoned.is_abandoned();
-    let left = || Failure::new(FailureKind::Unavailable, "the client has left");
-    if is_abandoned() {
-        return Err(left());
-    }
     let mut objects = BTreeMap::new();
     for deleted in &request.delete {
         objects.insert(object_key(deleted)?, None);
@@ -67,6 +57,26 @@ pub(super) fn of_running(
     let planned = Planned { before, after, changes, objects };
     let plan = plan_until(&state.translator, &planned, &subjects(state), &is_abandoned).ok_or_else(left)?;
     Ok(Plan { revision: Some(revision), ..plan })
+}
+
+/// Waits for the turn of a plan, or of another computation on a separate translator.
+///
+/// # Errors
+/// When nothing can be computed now, or the client has left.
+pub(super) fn turn<'a>(state: &'a AdminState, abandoned: &Abandoned) -> Result<MutexGuard<'a, ()>, Failure> {
+    if !state.resources.is_ready() {
+        let failure = Failure::new(FailureKind::Unavailable, "the control plane is not ready yet");
+        return Err(failure.hint("/ready says what it waits for"));
+    }
+    let Some(turn) = state.plans.try_lock_for(PATIENCE) else {
+        let failure = Failure::new(FailureKind::Unavailable, "another plan is being made (limit plans)");
+        return Err(failure.hint("try again"));
+    };
+    if abandoned.is_abandoned() { Err(left()) } else { Ok(turn) }
+}
+
+pub(super) fn left() -> Failure {
+    Failure::new(FailureKind::Unavailable, "the client has left")
 }
 
 /// # Errors

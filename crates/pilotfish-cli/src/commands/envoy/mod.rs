@@ -10,7 +10,7 @@ use crate::words::is_or_are;
 use pilotfish_api::counted;
 use pilotfish_api::v1::{ProxyConfig, Section};
 use pilotfish_compare::{Held, KINDS, held, plain};
-pub(super) use sent::whole;
+pub(super) use sent::{pages, whole};
 use serde::Serialize;
 use serde_json::Value;
 use similar::TextDiff;

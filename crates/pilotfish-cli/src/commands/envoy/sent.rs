@@ -18,43 +18,53 @@ pub(in crate::commands) async fn whole(
     path: &str,
     query: &[(&str, &str)],
 ) -> Result<ProxyConfig, CliError> {
+    let page = async |offset: usize| {
+        let offset = (offset > 0).then(|| offset.to_string());
+        let mut query = query.to_vec();
+        query.extend(offset.as_deref().map(|offset| ("offset", offset)));
+        client.get(path, &query).await
+    };
+    let hint = "a type and a name narrow it: pilotfish config PROXY clusters NAME --diff ...";
+    pages(page).await.map_err(|error| if error.has_hint() { error } else { error.hint(hint) })
+}
+
+/// Reads all pages of one revision; `page` requests the resources from an offset.
+///
+/// # Errors
+/// As [`whole`].
+pub(in crate::commands) async fn pages(
+    page: impl AsyncFn(usize) -> Result<ProxyConfig, CliError>,
+) -> Result<ProxyConfig, CliError> {
     for _ in 0..TRIES {
-        if let Some(config) = one_revision(client, path, query).await? {
+        if let Some(config) = one_revision(&page).await? {
             return Ok(config);
         }
     }
-    Err(CliError::new(format!("what the proxy was sent has changed {TRIES} times while it was read"))
-        .hint("a type and a name narrow it: pilotfish config PROXY clusters NAME --diff ..."))
+    Err(CliError::new(format!("what the proxy was sent has changed {TRIES} times while it was read")))
 }
 
 /// Reads all pages; `None` if the configuration changes in between.
 async fn one_revision(
-    client: &Client,
-    path: &str,
-    query: &[(&str, &str)],
+    page: &impl AsyncFn(usize) -> Result<ProxyConfig, CliError>,
 ) -> Result<Option<ProxyConfig>, CliError> {
-    let mut config: ProxyConfig = client.get(path, query).await?;
+    let mut config = page(0).await?;
     for _ in 0..PAGES {
         if !config.truncated {
             return Ok(Some(config));
         }
-        let offset = config.resources.len().to_string();
-        let mut query = query.to_vec();
-        query.push(("offset", &offset));
-        let page: ProxyConfig = client.get(path, &query).await?;
-        if page.revision != config.revision || page.total != config.total {
+        let next = page(config.resources.len()).await?;
+        if next.revision != config.revision || next.total != config.total {
             return Ok(None);
         }
         // An empty page ends the list.
-        if page.resources.is_empty() {
+        if next.resources.is_empty() {
             break;
         }
-        config.truncated = page.truncated;
-        config.resources.extend(page.resources);
+        config.truncated = next.truncated;
+        config.resources.extend(next.resources);
     }
     let (count, total) = (config.resources.len(), config.total);
-    Err(CliError::new(format!("only {count} of {total} resources could be read, and nothing was compared"))
-        .hint("a type and a name narrow it: pilotfish config PROXY clusters NAME --diff ..."))
+    Err(CliError::new(format!("only {count} of {total} resources could be read, and nothing was compared")))
 }
 
 #[cfg(test)]

@@ -1,0 +1,146 @@
+//! What proxies of istiod have, against what they would be sent.
+
+use super::{Operator, with_proxies};
+use pilotfish_bench::fleet::node;
+use pilotfish_proto::to_json;
+use pilotfish_testkit::cases::{Case, ProxyEntry};
+use pilotfish_testkit::oracle::cases_folder;
+use pilotfish_testkit::real::Pilotfish;
+use prost::Message;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// Sections of Envoy's dump: kind, message, list, and field of a resource.
+const SECTIONS: [(&str, &str, &str, &str); 4] = [
+    ("clusters", "ClustersConfigDump", "dynamic_active_clusters", "cluster"),
+    ("listeners", "ListenersConfigDump", "dynamic_listeners", "listener"),
+    ("routes", "RoutesConfigDump", "dynamic_route_configs", "route_config"),
+    ("endpoints", "EndpointsConfigDump", "dynamic_endpoint_configs", "endpoint_config"),
+];
+
+/// An Envoy's dump with a node and resources by kind and name.
+fn dump(node: &Value, resources: &Value) -> Value {
+    let message = |name: &str| format!("type.googleapis.com/envoy.admin.v3.{name}");
+    let mut configs = vec![json!({
+        "@type": message("BootstrapConfigDump"),
+        "bootstrap": {"node": node, "static_resources": {"clusters": [{"name": "agent"}]}},
+        "last_updated": "2026-11-23T13:05:00.000Z",
+    })];
+    for (kind, name, list, field) in SECTIONS {
+        let entry = |(name, resource): (&String, &Value)| {
+            let state =
+                json!({"version_info": "7", field: resource, "last_updated": "2026-11-23T13:05:00.000Z"});
+            if kind == "listeners" { json!({"name": name, "active_state": state}) } else { state }
+        };
+        let entries: Vec<Value> = resources[kind].as_object().into_iter().flatten().map(entry).collect();
+        configs.push(json!({"@type": message(name), "static_clusters": [], list: entries}));
+    }
+    json!({ "configs": configs })
+}
+
+fn write(folder: &Path, name: &str, dump: &Value) {
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join(name), dump.to_string()).unwrap();
+}
+
+fn node_json(proxy: &ProxyEntry) -> Value {
+    to_json("type.googleapis.com/envoy.config.core.v3.Node", &proxy.node().encode_to_vec()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recordings_of_istiod_differ_in_known_ways_only() {
+    for (name, known) in [
+        ("dr-connection-pool", 0),
+        ("dr-http2-keep-alive", 3),
+        ("se-hosts-in-capital-letters", 2),
+        ("gwapi-backend-tls-policy-invalid", 6),
+    ] {
+        let case = Case::read(&cases_folder().join(name)).unwrap();
+        let config = case.file("config.yaml").unwrap().unwrap();
+        let pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("config.yaml", &config)]).await;
+        let folder = pilotfish.folder().join("dumps");
+        let mut resources = 0;
+        for proxy in &case.proxies {
+            let golden = case.golden(proxy).unwrap();
+            resources +=
+                SECTIONS.iter().map(|(kind, ..)| golden[kind].as_object().map_or(0, Map::len)).sum::<usize>();
+            write(&folder, &format!("{}.json", proxy.name), &dump(&node_json(proxy), &golden));
+        }
+        let operator = Operator::of(&pilotfish);
+        let arguments = ["compare", "--dumps", folder.to_str().unwrap()];
+        let (code, text) = operator.ask(&arguments);
+        assert_eq!(code, Some(0), "{name}: {text}");
+        let report = operator.json(&arguments);
+        let sum = |field: &str| -> u64 {
+            report["proxies"].as_array().unwrap().iter().map(|row| row[field].as_u64().unwrap()).sum()
+        };
+        assert_eq!(
+            (sum("equal") as usize, sum("known"), sum("unknown")),
+            (resources - known, known as u64, 0),
+            "{name}: {report:#}"
+        );
+    }
+}
+
+/// What a proxy of the fleet was sent, as the dump of an Envoy.
+fn dump_of_first(operator: &Operator) -> Value {
+    let sent = operator.json(&["config", "client-0.n0"]);
+    let mut resources = json!({});
+    for resource in sent["resources"].as_array().unwrap() {
+        let (section, name) = (resource["section"].as_str().unwrap(), resource["name"].as_str().unwrap());
+        resources[section][name] = resource["resource"].clone();
+    }
+    let node = node(0, "n0");
+    let ip = node.id.split('~').nth(1).unwrap();
+    let metadata = json!({"NAME": "client-0", "NAMESPACE": "n0", "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip,
+        "ISTIO_VERSION": "1.29.1", "LABELS": {"app": "client"}, "MESH_ID": "cluster.local", "SERVICE_ACCOUNT": "default"});
+    let node = json!({"id": node.id, "cluster": node.cluster, "metadata": metadata, "extensions": [{"name": "x", "unknown": 1}]});
+    dump(&node, &resources)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_differences_are_named_with_their_field_and_the_objects_behind_it() {
+    let (pilotfish, _fleet, operator) = with_proxies(1).await;
+    let folder = pilotfish.folder().join("dumps");
+    let path = folder.to_str().unwrap();
+    let nothing = operator.ask(&["compare", "--dumps", path]);
+    assert!(nothing.0 == Some(2) && nothing.1.contains("No such file or directory"), "{nothing:?}");
+    let mut dump = dump_of_first(&operator);
+    write(&folder, "client.json", &dump);
+    let (code, text) = operator.ask(&["compare", "--dumps", path]);
+    assert!(code == Some(0) && text.ends_with("\n1 proxy would get what it has now\n"), "{text}");
+
+    let clusters = dump["configs"][1]["dynamic_active_clusters"].as_array_mut().unwrap();
+    let web = clusters.iter_mut().find(|it| it["cluster"]["name"] == "outbound|80||web.n0.svc.cluster.local");
+    web.unwrap()["cluster"]["connect_timeout"] = "77s".into();
+    write(&folder, "client.json", &dump);
+    write(&folder, "broken.json", &json!({"configs": []}));
+    let saved = pilotfish.folder().join("saved");
+    let (code, text) = operator.ask(&["compare", "--dumps", path, "--save", saved.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{text}");
+    for line in [
+        "unknown clusters: connect_timeout",
+        "  1 difference in 1 proxy: client-0.n0",
+        "  such as client-0.n0 clusters outbound|80||web.n0.svc.cluster.local: connect_timeout",
+        "    istiod     \"77s\"",
+        "    Pilotfish  \"10s\"",
+        "    made by    Service n0/web",
+        "1 proxy not compared:",
+        "1 of 1 proxy would get other configuration, in 1 way not known",
+    ] {
+        assert!(
+            text.lines().any(|it| it == line || it.starts_with(&format!("{line} "))),
+            "{line:?} in {text}"
+        );
+    }
+    assert!(text.contains("broken.json: it has no bootstrap with the node of the proxy"), "{text}");
+
+    let again = operator.json(&["compare", "--dumps", saved.to_str().unwrap(), "client-0.n0"]);
+    assert_eq!(again["causes"][0]["example"]["istiod"], "77s", "{again:#}");
+    assert_eq!(
+        (&again["causes"][0]["isKnown"], again["failed"].as_array().unwrap().len()),
+        (&false.into(), 0)
+    );
+    let (code, text) = operator.ask(&["compare", "--dumps", saved.to_str().unwrap(), "web-0.shop"]);
+    assert!(code == Some(2) && text.contains("has no dump of web-0.shop"), "{text}");
+}
