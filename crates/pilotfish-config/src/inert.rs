@@ -49,11 +49,6 @@ pub(crate) const INERT_FIELDS: &[Inert] = &[
     ),
     Inert::new(
         &[Kind::KubernetesGateway],
-        "spec.allowedListeners",
-        "has no effect: this version does not serve ListenerSets",
-    ),
-    Inert::new(
-        &[Kind::KubernetesGateway],
         "spec.defaultScope",
         "has no effect: routes are attached to this Gateway by their parentRefs alone",
     ),

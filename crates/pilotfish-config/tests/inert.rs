@@ -67,11 +67,6 @@ fn field_without_effect_is_a_warning_at_its_place() {
             object(api, "GatewayClass", "controllerName: istio.io/gateway-controller"),
         ),
         (
-            object(api, "Gateway", &format!("{gateway}, allowedListeners: {{namespaces: {{from: All}}}}")),
-            "spec.allowedListeners",
-            object(api, "Gateway", gateway),
-        ),
-        (
             object(api, "Gateway", &format!("{gateway}, defaultScope: All")),
             "spec.defaultScope",
             object(api, "Gateway", gateway),

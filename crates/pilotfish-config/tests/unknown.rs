@@ -199,6 +199,24 @@ const EXAMPLES: &[Example] = &[
     Example { says: "the listener accepts no routes", kind: "KubernetesGateway",
         unknown: "{gatewayClassName: istio, listeners: [{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Future}}}]}",
         has: &[r#""from":"None""#], has_not: &[] },
+    Example { says: "the Gateway accepts no ListenerSets", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, allowedListeners: {namespaces: {from: All}, kinds: [7]}, listeners: [{name: a, port: 80, protocol: HTTP}]}",
+        has: &[r#""allowedListeners":{"namespaces":{"from":"None"}}"#], has_not: &["All"] },
+    Example { says: "the listener is not served, and refuses connections", kind: "ListenerSet",
+        unknown: "{parentRef: {name: gw}, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {mode: Future, certificateRefs: [{name: c}]}}]}",
+        has: &[r#""name":"unknown""#], has_not: &[r#""name":"c""#] },
+    Example { says: "listeners that check clients by it are not served", kind: "ListenerSet",
+        unknown: "{parentRef: {name: gw}, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: t}], frontendValidation: {caCertificateRefs: [{kind: ConfigMap, name: c}], future: 7}}}]}",
+        has: &[r#""name":"unknown""#, r#""name":"t""#], has_not: &[r#""name":"c""#] },
+    Example { says: "a listener that checks certificates of clients is not served", kind: "ListenerSet",
+        unknown: "{parentRef: {name: gw}, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}], options: {gateway.istio.io/tls-terminate-mode: MUTUAL}, future: 7}}]}",
+        has: &[r#""name":"unknown""#], has_not: &[r#""name":"c""#] },
+    Example { says: "the listeners belong to no Gateway", kind: "ListenerSet",
+        unknown: "{parentRef: {name: gw, sectionName: a}, listeners: [{name: a, port: 80, protocol: HTTP}]}",
+        has: &[r#""kind":"Unknown""#], has_not: &["gw"] },
+    Example { says: "the listener accepts no routes", kind: "ListenerSet",
+        unknown: "{parentRef: {name: gw}, listeners: [{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Future}}}]}",
+        has: &[r#""from":"None""#], has_not: &[] },
     Example { says: "the item grants nothing", kind: "ReferenceGrant",
         unknown: "{from: [{group: '', kind: A, namespace: n, labels: 7}, {group: '', kind: B, namespace: n}], to: [{group: '', kind: Secret}]}",
         has: &[r#""kind":"B""#], has_not: &[r#""kind":"A""#] },
@@ -781,7 +799,7 @@ fn objects_of_kinds_that_are_not_served_are_named() {
     use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
     let text = "apiVersion: extensions.istio.io/v1alpha1\nkind: TrafficExtension\nmetadata: {name: lua, namespace: shop}\n---\n\
                 apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: UDPRoute\nmetadata: {name: dns, namespace: shop}\n---\n\
-                apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {name: more}\n---\n\
+                apiVersion: gateway.networking.x-k8s.io/v1alpha1\nkind: XMesh\nmetadata: {name: more}\n---\n\
                 apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
     let mut state = FileState::new(Limits::default());
     let content = FileContent::Bytes(text.as_bytes().to_vec());
@@ -795,7 +813,7 @@ fn objects_of_kinds_that_are_not_served_are_named() {
         [
             format!("a.yaml:1: TrafficExtension shop/lua {says}"),
             format!("a.yaml:5: UDPRoute shop/dns {says}"),
-            format!("a.yaml:9: ListenerSet more {says}"),
+            format!("a.yaml:9: XMesh more {says}"),
         ]
     );
     assert_eq!(problems.errors(), 0);

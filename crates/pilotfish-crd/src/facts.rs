@@ -116,24 +116,29 @@ fn policies(kind: Kind) -> Option<Facts> {
     Some(facts)
 }
 
+const CLASS: &[Column] = &[
+    column("Controller", ".spec.controllerName", "The controller that serves Gateways of the class"),
+    column(
+        "Accepted",
+        ".status.conditions[?(@.type==\"Accepted\")].status",
+        "Whether the controller serves it",
+    ),
+];
+const GATEWAY: &[Column] = &[
+    column("Class", ".spec.gatewayClassName", "The class of the Gateway"),
+    column("Address", ".status.addresses[*].value", "The addresses that clients use"),
+    column("Programmed", ".status.conditions[?(@.type==\"Programmed\")].status", "Whether proxies serve it"),
+];
+const LISTENER_SET: &[Column] = &[
+    column(
+        "Accepted",
+        ".status.conditions[?(@.type==\"Accepted\")].status",
+        "Whether its Gateway accepts it",
+    ),
+    column("Programmed", ".status.conditions[?(@.type==\"Programmed\")].status", "Whether proxies serve it"),
+];
+
 fn gateway_api(kind: Kind) -> Option<Facts> {
-    const CLASS: &[Column] = &[
-        column("Controller", ".spec.controllerName", "The controller that serves Gateways of the class"),
-        column(
-            "Accepted",
-            ".status.conditions[?(@.type==\"Accepted\")].status",
-            "Whether the controller serves it",
-        ),
-    ];
-    const GATEWAY: &[Column] = &[
-        column("Class", ".spec.gatewayClassName", "The class of the Gateway"),
-        column("Address", ".status.addresses[*].value", "The addresses that clients use"),
-        column(
-            "Programmed",
-            ".status.conditions[?(@.type==\"Programmed\")].status",
-            "Whether proxies serve it",
-        ),
-    ];
     const HOSTNAMES: &[Column] = &[column("Hostnames", ".spec.hostnames", "The hosts that are routed")];
     let facts = match kind {
         Kind::GatewayClass => {
@@ -143,6 +148,9 @@ fn gateway_api(kind: Kind) -> Option<Facts> {
         Kind::KubernetesGateway => {
             let facts = plain(V1_AND_BETA, &["gtw"], "Listeners, and the routes that they accept.");
             Facts { columns: GATEWAY, ..facts }
+        }
+        Kind::ListenerSet => {
+            Facts { columns: LISTENER_SET, ..plain(&["v1"], &["lset"], "Further listeners of a Gateway.") }
         }
         Kind::HttpRoute => {
             let facts = plain(V1_AND_BETA, &[], "HTTP routes of Gateways or Services.");

@@ -203,11 +203,23 @@ const WASM_PLUGIN: Limits = &[
 const KUBERNETES_GATEWAY: Limits = &[
     ("spec", Required(&["gatewayClassName", "listeners"])),
     ("spec.gatewayClassName", NotEmpty),
-    ("spec.listeners", Items(1, 64)),
     ("spec.listeners[]", Required(&["name", "port", "protocol"])),
+    ("spec.listeners[].port", PORT),
+];
+
+const LISTENER_SET: Limits = &[
+    ("spec", Required(&["parentRef", "listeners"])),
+    ("spec.parentRef", Required(&["name"])),
+    ("spec.parentRef.name", NotEmpty),
+    ("spec.listeners[]", Required(&["name", "protocol"])),
+    ("spec.listeners[].port", PORT_OR_NONE),
+];
+
+/// Listeners of a Gateway or ListenerSet.
+const LISTENERS: Limits = &[
+    ("spec.listeners", Items(1, 64)),
     ("spec.listeners[].name", NotEmpty),
     ("spec.listeners[].protocol", NotEmpty),
-    ("spec.listeners[].port", PORT),
     ("spec.listeners[].tls.certificateRefs[]", Required(&["name"])),
     ("spec.listeners[].tls.certificateRefs[].name", NotEmpty),
 ];
@@ -311,7 +323,8 @@ fn limits_of(kind: Kind) -> &'static [Limits] {
         Kind::Telemetry => &[TARGETS, TELEMETRY],
         Kind::WasmPlugin => &[SPEC, TARGETS, WASM_PLUGIN],
         Kind::GatewayClass => &[SPEC, GATEWAY_CLASS],
-        Kind::KubernetesGateway => &[SPEC, KUBERNETES_GATEWAY],
+        Kind::KubernetesGateway => &[SPEC, LISTENERS, KUBERNETES_GATEWAY],
+        Kind::ListenerSet => &[SPEC, LISTENERS, LISTENER_SET],
         Kind::HttpRoute => &[ROUTES, FILTERS, HTTP_ROUTE],
         Kind::GrpcRoute => &[ROUTES, FILTERS, GRPC_ROUTE],
         Kind::TcpRoute | Kind::TlsRoute => &[ROUTES],

@@ -17,6 +17,7 @@ pub(super) fn status(kind: Kind) -> Option<Value> {
             },
         })),
         Kind::KubernetesGateway => gateway(),
+        Kind::ListenerSet => object(json!({"conditions": conditions(), "listeners": listeners()})),
         Kind::HttpRoute | Kind::GrpcRoute | Kind::TcpRoute | Kind::TlsRoute => route(),
         Kind::BackendTlsPolicy => policy(),
         Kind::ServiceExport => object(json!({"conditions": conditions()})),
@@ -59,28 +60,33 @@ fn istio() -> Value {
 
 fn gateway() -> Value {
     let address = object(json!({"type": text(), "value": text()}));
-    let kind = json!({
-        "type": "object", "properties": {"group": text(), "kind": text()}, "required": ["kind"],
-    });
     object(json!({
         "addresses": {"type": "array", "items": address},
         "attachedListenerSets": {"type": "integer", "format": "int32"},
         "conditions": conditions(),
-        "listeners": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": text(),
-                    "attachedRoutes": {"type": "integer", "format": "int32"},
-                    "conditions": conditions(),
-                    "supportedKinds": {"type": "array", "items": kind},
-                },
-                "required": ["name"],
-            },
-            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
-        },
+        "listeners": listeners(),
     }))
+}
+
+/// The listeners of a Gateway or ListenerSet.
+fn listeners() -> Value {
+    let kind = json!({
+        "type": "object", "properties": {"group": text(), "kind": text()}, "required": ["kind"],
+    });
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "name": text(),
+                "attachedRoutes": {"type": "integer", "format": "int32"},
+                "conditions": conditions(),
+                "supportedKinds": {"type": "array", "items": kind},
+            },
+            "required": ["name"],
+        },
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+    })
 }
 
 fn route() -> Value {

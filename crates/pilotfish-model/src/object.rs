@@ -68,6 +68,7 @@ kinds! {
     GatewayClass = "GatewayClass", "gateway.networking.k8s.io", "gatewayclasses";
     /// Gateway API Gateway.
     KubernetesGateway = "Gateway", "gateway.networking.k8s.io", "gateways";
+    ListenerSet = "ListenerSet", "gateway.networking.k8s.io", "listenersets";
     HttpRoute = "HTTPRoute", "gateway.networking.k8s.io", "httproutes";
     GrpcRoute = "GRPCRoute", "gateway.networking.k8s.io", "grpcroutes";
     TcpRoute = "TCPRoute", "gateway.networking.k8s.io", "tcproutes";

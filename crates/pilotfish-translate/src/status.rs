@@ -8,7 +8,7 @@ use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::{ApiStatus, KINDS, StatusView};
 use crate::routing::ingress::IngressStatus;
 use pilotfish_config::gateway_api::{
-    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, TcpRoute, TlsRoute,
+    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, ListenerSet, TcpRoute, TlsRoute,
 };
 use pilotfish_config::status::{Controllers, Status};
 use pilotfish_model::ClusterDomain;
@@ -73,6 +73,7 @@ impl Query for Statuses {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let keys = keys::<GatewayClass>(cx)
             .chain(keys::<Gateway>(cx))
+            .chain(keys::<ListenerSet>(cx))
             .chain(keys::<HttpRoute>(cx))
             .chain(keys::<GrpcRoute>(cx))
             .chain(keys::<TcpRoute>(cx))

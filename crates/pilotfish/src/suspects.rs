@@ -96,6 +96,7 @@ fn rank(kind: Kind) -> u8 {
         Kind::RequestAuthentication | Kind::AuthorizationPolicy | Kind::PeerAuthentication => 5,
         Kind::Gateway
         | Kind::KubernetesGateway
+        | Kind::ListenerSet
         | Kind::Sidecar
         | Kind::ProxyConfig
         | Kind::ServiceEntry

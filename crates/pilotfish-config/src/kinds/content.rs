@@ -79,6 +79,7 @@ macro_rules! with_type {
             WasmPlugin: extensions::WasmPlugin,
             GatewayClass: gateway_api::GatewayClass,
             KubernetesGateway: gateway_api::Gateway,
+            ListenerSet: gateway_api::ListenerSet,
             HttpRoute: gateway_api::HttpRoute,
             GrpcRoute: gateway_api::GrpcRoute,
             TcpRoute: gateway_api::TcpRoute,

@@ -86,6 +86,14 @@ pub enum Status {
         addresses: Option<Vec<GatewayAddress>>,
         /// Status of each listener, in the order of the spec.
         listeners: Vec<ListenerStatus>,
+        /// Number of accepted ListenerSets; `None` where the Gateway allows none.
+        attached_sets: Option<u32>,
+    },
+    /// Status of a ListenerSet.
+    ListenerSet {
+        conditions: Vec<Condition>,
+        /// Status of each listener, in the order of the spec.
+        listeners: Vec<ListenerStatus>,
     },
     /// Status of a route.
     Route {
@@ -232,13 +240,19 @@ impl Status {
             Self::Class(wanted) => {
                 put(&mut status, "conditions", times.conditions(&stored["conditions"], wanted))
             }
-            Self::Gateway { conditions, addresses, listeners } => {
-                put(&mut status, "conditions", times.conditions(&stored["conditions"], conditions));
+            Self::Gateway { conditions, addresses, listeners, attached_sets } => {
+                times.put_listeners(&mut status, stored, conditions, listeners);
                 if let Some(addresses) = addresses {
                     put(&mut status, "addresses", addresses.iter().map(address).collect());
                 }
-                let of = |listener: &ListenerStatus| times.listener(&stored["listeners"], listener);
-                put(&mut status, "listeners", listeners.iter().map(of).collect());
+                let field = "attachedListenerSets";
+                match attached_sets {
+                    Some(count) => put(&mut status, field, json!(count)),
+                    None => drop(status.remove(field)),
+                }
+            }
+            Self::ListenerSet { conditions, listeners } => {
+                times.put_listeners(&mut status, stored, conditions, listeners);
             }
             Self::Route { ours, parents } => {
                 let parents = times.parents("parentRef", &stored["parents"], ours.names(), parents);
@@ -385,6 +399,19 @@ impl Times<'_> {
             "observedGeneration": self.generation,
             "lastTransitionTime": since,
         })
+    }
+
+    /// Replaces the conditions and listeners of a Gateway or ListenerSet.
+    fn put_listeners(
+        self,
+        status: &mut Map<String, Value>,
+        stored: &Value,
+        conditions: &[Condition],
+        listeners: &[ListenerStatus],
+    ) {
+        put(status, "conditions", self.conditions(&stored["conditions"], conditions));
+        let of = |listener: &ListenerStatus| self.listener(&stored["listeners"], listener);
+        put(status, "listeners", listeners.iter().map(of).collect());
     }
 
     fn listener(self, stored: &Value, wanted: &ListenerStatus) -> Value {

@@ -64,8 +64,10 @@ fn what_was_merged_is_not_merged_again() {
         Status::Gateway {
             conditions: vec![accepted(true, "fine")],
             addresses: Some(vec![address]),
-            listeners: vec![listener],
+            listeners: vec![listener.clone()],
+            attached_sets: Some(2),
         },
+        Status::ListenerSet { conditions: vec![accepted(true, "fine")], listeners: vec![listener] },
         route(vec![ParentStatus {
             parent,
             controller: CONTROLLERS[1],
@@ -157,8 +159,28 @@ fn entries_of_a_controller_that_runs_beside_us_are_its_own() {
 }
 
 #[test]
+fn the_number_of_sets_goes_with_the_field_that_allows_them() {
+    let of = |attached_sets| Status::Gateway {
+        conditions: Vec::new(),
+        addresses: None,
+        listeners: Vec::new(),
+        attached_sets,
+    };
+    let stored = json!({"attachedListenerSets": 1});
+    for (count, expected) in [(Some(1), None), (Some(0), Some(json!(0))), (None, Some(Value::Null))] {
+        let merged = of(count).merged(&stored, 1, NOW);
+        assert_eq!(merged.map(|status| status["attachedListenerSets"].clone()), expected, "{count:?}");
+    }
+}
+
+#[test]
 fn addresses_stay_when_nothing_is_known() {
-    let wanted = Status::Gateway { conditions: Vec::new(), addresses: None, listeners: Vec::new() };
+    let wanted = Status::Gateway {
+        conditions: Vec::new(),
+        addresses: None,
+        listeners: Vec::new(),
+        attached_sets: None,
+    };
     let stored =
         json!({"addresses": [{"type": "IPAddress", "value": "1.2.3.4"}], "listeners": [{"name": "gone"}]});
     let merged = wanted.merged(&stored, 1, NOW).expect("a listener is gone");
@@ -204,7 +226,7 @@ fn conditions_of_others_on_a_listener_stay() {
         supported_kinds: Vec::new(),
         conditions: vec![accepted(true, "fine")],
     };
-    let wanted = Status::Gateway { conditions: Vec::new(), addresses: None, listeners: vec![listener] };
+    let wanted = Status::ListenerSet { conditions: Vec::new(), listeners: vec![listener] };
     let stored = json!({"listeners": [{"name": "http", "attachedSets": 2,
         "conditions": [{"type": "Cached", "status": "True"}]}]});
     let merged = wanted.merged(&stored, 1, NOW).expect("a condition is new");

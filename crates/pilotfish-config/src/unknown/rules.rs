@@ -112,6 +112,7 @@ const HOLDING_TLS: &[&str] = &[
 ];
 const RULES: &[&str] = &["spec.rules[*]"];
 /// The kinds of routes of the Gateway API that have filters.
+const LISTENERS: &[Kind] = &[Kind::KubernetesGateway, Kind::ListenerSet];
 const REQUEST_ROUTES: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
 
 const fn row(
@@ -285,15 +286,22 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         "connections to the policy's targets fail",
     ),
     row(
-        &[Kind::KubernetesGateway],
+        LISTENERS,
         &["spec.listeners[*].tls.mode"],
         Values,
         ReplaceParent(without_certificate),
         "the listener is not served, and refuses connections to its hosts",
     ),
     row(
+        LISTENERS,
+        &["spec.listeners[*].tls.frontendValidation"],
+        Fields,
+        Replace(|validation, _| without_authority(validation)),
+        "listeners that check clients by it are not served",
+    ),
+    row(
         &[Kind::KubernetesGateway],
-        &["spec.listeners[*].tls.frontendValidation", "spec.tls.frontend.**.validation"],
+        &["spec.tls.frontend.**.validation"],
         Fields,
         Replace(|validation, _| without_authority(validation)),
         "listeners that check clients by it are not served",
@@ -322,7 +330,7 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         says: "beside a validation of clients, listeners that terminate TLS are not served",
     },
     UnknownRule {
-        kinds: &[Kind::KubernetesGateway],
+        kinds: LISTENERS,
         at: &["spec.listeners[*].tls"],
         about: Fields,
         only_if: Condition::Object(listener_checks_clients),
@@ -330,11 +338,25 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         says: "a listener that checks certificates of clients is not served; for others the field is ignored",
     },
     row(
-        &[Kind::KubernetesGateway],
+        LISTENERS,
         &["spec.listeners[*].allowedRoutes"],
         Anything,
         Replace(|_, _| fields([("namespaces", fields([("from", text("None"))]))])),
         "the listener accepts no routes",
+    ),
+    row(
+        &[Kind::KubernetesGateway],
+        &["spec.allowedListeners"],
+        Anything,
+        Replace(|_, _| fields([("namespaces", fields([("from", text("None"))]))])),
+        "the Gateway accepts no ListenerSets",
+    ),
+    row(
+        &[Kind::ListenerSet],
+        &["spec.parentRef"],
+        Fields,
+        Replace(|_, _| fields([("kind", text("Unknown")), ("name", text("unknown"))])),
+        "the listeners belong to no Gateway",
     ),
     row(&[Kind::ReferenceGrant], &["spec.from[*]", "spec.to[*]"], Fields, Remove, "the item grants nothing"),
     // Parts of requests and backends that decide where requests go.

@@ -86,6 +86,7 @@ content! { Object:
     kinds::kubernetes::IngressClass => nothing;
     kinds::gateway_api::GatewayClass => gateway_api::gateway::class;
     kinds::gateway_api::Gateway => gateway_api::gateway::gateway;
+    kinds::gateway_api::ListenerSet => gateway_api::gateway::listener_set;
     kinds::gateway_api::HttpRoute => gateway_api::routes::http;
     kinds::gateway_api::GrpcRoute => gateway_api::routes::grpc;
     kinds::gateway_api::TcpRoute => gateway_api::routes::tcp;

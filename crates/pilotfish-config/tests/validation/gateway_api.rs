@@ -105,6 +105,57 @@ fn gateways() {
 }
 
 #[test]
+fn listener_sets() {
+    const LISTENER: &str = "{name: l, port: 80, protocol: HTTP}";
+    let of = |listeners: &str| {
+        spec_of(API, "ListenerSet")(&format!("parentRef: {{name: gw}}, listeners: [{listeners}]"))
+    };
+    check(
+        of,
+        &[
+            ("", "spec.listeners: must be set", LISTENER),
+            (
+                "{name: l, protocol: TCP}",
+                "spec.listeners[0].port: 0 is not a port, must be 1 to 65535",
+                "{name: l, protocol: HTTP}, {name: m, protocol: HTTPS, port: 0, tls: {certificateRefs: [{name: a}]}}",
+            ),
+            (
+                "{name: l, protocol: HTTP}, {name: m, port: 80, protocol: HTTP}",
+                "spec.listeners[1]: is the same as that of item 0, must be unique",
+                "{name: l, protocol: HTTP}, {name: m, port: 81, protocol: HTTP}",
+            ),
+        ],
+    );
+    check(
+        spec_of(API, "ListenerSet"),
+        &[
+            (
+                &format!("listeners: [{LISTENER}]"),
+                "spec.parentRef.name: must be set",
+                &format!("parentRef: {{name: gw}}, listeners: [{LISTENER}]"),
+            ),
+            (
+                &format!("parentRef: {{name: gw, namespace: A}}, listeners: [{LISTENER}]"),
+                "spec.parentRef.namespace: \"A\" is not a namespace",
+                &format!("parentRef: {{name: gw, namespace: a}}, listeners: [{LISTENER}]"),
+            ),
+        ],
+    );
+    check(
+        |allowed: &str| {
+            spec_of(API, "Gateway")(&format!(
+                "gatewayClassName: istio, listeners: [{LISTENER}], allowedListeners: {{namespaces: {{{allowed}}}}}"
+            ))
+        },
+        &[(
+            "from: Selector",
+            "spec.allowedListeners.namespaces.selector: must be set for from: Selector",
+            "from: Selector, selector: {matchLabels: {a: b}}",
+        )],
+    );
+}
+
+#[test]
 fn tls_of_gateways() {
     let of = |tls: &str| {
         spec_of(API, "Gateway")(&format!(

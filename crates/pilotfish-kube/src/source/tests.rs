@@ -157,7 +157,7 @@ fn objects_of_unserved_kinds_are_problems_with_their_number() {
         ("extensions.istio.io", &[("v1alpha1", "TrafficExtension", "trafficextensions")]),
         (
             "gateway.networking.k8s.io",
-            &[("v1alpha2", "UDPRoute", "udproutes"), ("v1", "ListenerSet", "listenersets")],
+            &[("v1alpha2", "UDPRoute", "udproutes"), ("v1", "BearRoute", "bearroutes")],
         ),
     ]);
     let mut state = state();
@@ -175,7 +175,7 @@ fn objects_of_unserved_kinds_are_problems_with_their_number() {
         )
     };
     assert_eq!(told([Ok(0), Ok(0), Ok(0)]), None, "a definition alone is no problem");
-    let refused = "cluster test: gateway.networking.k8s.io/v1 ListenerSet is not served by this version, and whether it has objects is \
+    let refused = "cluster test: gateway.networking.k8s.io/v1 BearRoute is not served by this version, and whether it has objects is \
                    unknown: 403: forbidden";
     let first = vec![extensions("3 objects"), refused.to_owned()];
     assert_eq!(told([Ok(3), Err((403, "forbidden")), Ok(0)]), Some((first, vec![3])));

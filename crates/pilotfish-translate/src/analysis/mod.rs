@@ -90,7 +90,7 @@ struct Setting {
 }
 
 /// Kinds whose objects are analysed one by one.
-const KINDS: [Kind; 20] = [
+const KINDS: [Kind; 21] = [
     Kind::VirtualService,
     Kind::DestinationRule,
     Kind::Gateway,
@@ -104,6 +104,7 @@ const KINDS: [Kind; 20] = [
     Kind::WasmPlugin,
     Kind::GatewayClass,
     Kind::KubernetesGateway,
+    Kind::ListenerSet,
     Kind::HttpRoute,
     Kind::GrpcRoute,
     Kind::TcpRoute,

@@ -1,4 +1,4 @@
-//! GatewayClass and Gateway.
+//! GatewayClass, Gateway and ListenerSet.
 
 use super::{ObjectReference, SecretObjectReference};
 use crate::kinds::message::{kind, message};
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 kind! {
     GatewayClass = GatewayClass;
     Gateway = KubernetesGateway;
+    ListenerSet = ListenerSet;
 }
 
 message! {
@@ -37,7 +38,7 @@ pub struct GatewaySpec {
     pub addresses: Vec<GatewayAddress>,
     pub infrastructure: Option<GatewayInfrastructure>,
     pub tls: Option<GatewayTls>,
-    pub allowed_listeners: Unread,
+    pub allowed_listeners: Option<AllowedListeners>,
     pub default_scope: Unread,
     /// The older place of `tls.backend`.
     #[serde(rename = "backendTLS")]
@@ -78,6 +79,11 @@ pub struct FrontendTlsValidation {
     pub mode: FrontendValidationMode,
 }
 
+/// ListenerSets that a Gateway accepts.
+pub struct AllowedListeners {
+    pub namespaces: ListenerNamespaces,
+}
+
 /// Labels and annotations of what is made for the Gateway.
 pub struct GatewayInfrastructure {
     pub labels: BTreeMap<String, String>,
@@ -88,6 +94,17 @@ pub struct GatewayInfrastructure {
 /// `status` of a Gateway.
 pub struct GatewayStatus {
     pub addresses: Vec<GatewayAddress>,
+}
+
+/// Further listeners of a Gateway.
+pub struct ListenerSet {
+    pub spec: ListenerSetSpec,
+}
+
+/// `spec` of a ListenerSet.
+pub struct ListenerSetSpec {
+    pub parent_ref: ParentGatewayReference,
+    pub listeners: Vec<Listener>,
 }
 
 /// A port, a protocol and a host.
@@ -119,6 +136,37 @@ pub struct RouteNamespaces {
     pub from: FromNamespaces,
     pub selector: Option<LabelSelector>,
 }
+}
+
+/// Namespaces of accepted ListenerSets: none where nothing is written.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ListenerNamespaces {
+    pub from: FromNamespaces,
+    pub selector: Option<LabelSelector>,
+}
+
+impl Default for ListenerNamespaces {
+    fn default() -> Self {
+        Self { from: FromNamespaces::None, selector: None }
+    }
+}
+
+/// The Gateway of a ListenerSet.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ParentGatewayReference {
+    pub group: String,
+    pub kind: String,
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl Default for ParentGatewayReference {
+    fn default() -> Self {
+        let (group, kind) = (super::GROUP.to_owned(), "Gateway".to_owned());
+        Self { group, kind, namespace: None, name: String::new() }
+    }
 }
 
 /// A kind of routes.
@@ -165,7 +213,7 @@ pub enum FrontendValidationMode {
     AllowInsecureFallback,
 }
 
-/// Namespaces of accepted routes.
+/// Namespaces of accepted routes or ListenerSets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum FromNamespaces {
     All,
@@ -173,4 +221,16 @@ pub enum FromNamespaces {
     #[default]
     Same,
     None,
+}
+
+impl ListenerSet {
+    /// The port of a listener; HTTP and HTTPS have a default. 0 for none.
+    #[must_use]
+    pub fn port_of(listener: &Listener) -> u16 {
+        match (listener.port, listener.protocol.as_str()) {
+            (0, "HTTP") => 80,
+            (0, "HTTPS") => 443,
+            (port, _) => port,
+        }
+    }
 }

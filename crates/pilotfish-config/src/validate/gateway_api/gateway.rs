@@ -1,9 +1,10 @@
-//! Gateways and references of the Gateway API.
+//! Gateways, ListenerSets and references of the Gateway API.
 
+use crate::LabelSelector;
 use crate::gateway_api::{
     CIPHER_SUITES_OPTION, FromNamespaces, FrontendTls, FrontendTlsSettings, FrontendTlsValidation,
-    FrontendValidationMode, Gateway, GatewayClass, Listener, ListenerTls, ParentReference, ReferenceGrant,
-    TERMINATE_MODE, TERMINATE_MODES, TlsMode,
+    FrontendValidationMode, Gateway, GatewayClass, Listener, ListenerSet, ListenerTls, ParentReference,
+    ReferenceGrant, TERMINATE_MODE, TERMINATE_MODES, TlsMode,
 };
 use crate::networking::CIPHER_SUITES;
 use crate::path::{Path, printable};
@@ -13,7 +14,7 @@ use crate::validate::fields::names::{self, each, is_ip, quoted, unique};
 use crate::validate::fields::selectors;
 use pilotfish_model::ObjectMeta;
 
-/// Maximum number of listeners of a Gateway.
+/// Maximum number of listeners of a Gateway or ListenerSet.
 const MOST_LISTENERS: usize = 64;
 
 pub(in crate::validate) fn class(class: &GatewayClass, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
@@ -32,19 +33,12 @@ pub(in crate::validate) fn gateway(gateway: &Gateway, at: &Path<'_>, _: &ObjectM
     if spec.gateway_class_name.is_empty() {
         checker.error(&at.field("gatewayClassName"), "must be set");
     }
-    let listeners = at.field("listeners");
-    match spec.listeners.len() {
-        0 => checker.error(&listeners, "must be set"),
-        count if count > MOST_LISTENERS => {
-            checker.error(&listeners, format!("has {count} items, at most {MOST_LISTENERS} are allowed"));
-        }
-        _ => {}
+    listeners(&spec.listeners, &at.field("listeners"), checker, |listener| listener.port);
+    if let Some(allowed) = &spec.allowed_listeners {
+        let at = at.field("allowedListeners");
+        let (from, selector) = (allowed.namespaces.from, allowed.namespaces.selector.as_ref());
+        namespaces(from, selector, &at.field("namespaces"), checker);
     }
-    each(&spec.listeners, &listeners, checker, listener);
-    unique(&spec.listeners, &listeners, "name", checker, |listener| Some(&listener.name));
-    unique(&spec.listeners, &listeners, "", checker, |listener| {
-        Some((listener.port, &listener.protocol, listener.hostname.as_deref().unwrap_or_default()))
-    });
     if let Some(settings) = spec.tls.as_ref().and_then(|tls| tls.frontend.as_ref()) {
         frontend(settings, &at.field("tls").field("frontend"), checker);
     }
@@ -61,9 +55,42 @@ pub(in crate::validate) fn gateway(gateway: &Gateway, at: &Path<'_>, _: &ObjectM
     });
 }
 
+pub(in crate::validate) fn listener_set(
+    set: &ListenerSet,
+    at: &Path<'_>,
+    _: &ObjectMeta,
+    checker: &mut Checker,
+) {
+    let at = at.field("spec");
+    let (parent, parent_at) = (&set.spec.parent_ref, at.field("parentRef"));
+    if parent.name.is_empty() {
+        checker.error(&parent_at.field("name"), "must be set");
+    }
+    namespace(parent.namespace.as_deref(), &parent_at.field("namespace"), checker);
+    listeners(&set.spec.listeners, &at.field("listeners"), checker, ListenerSet::port_of);
+}
+
+/// Checks the listeners of a Gateway or ListenerSet, whose ports `port_of` returns.
+fn listeners(list: &[Listener], at: &Path<'_>, checker: &mut Checker, port_of: fn(&Listener) -> u16) {
+    match list.len() {
+        0 => checker.error(at, "must be set"),
+        count if count > MOST_LISTENERS => {
+            checker.error(at, format!("has {count} items, at most {MOST_LISTENERS} are allowed"));
+        }
+        _ => {}
+    }
+    each(list, at, checker, |one, at, checker| {
+        names::port(port_of(one), &at.field("port"), checker);
+        listener(one, at, checker);
+    });
+    unique(list, at, "name", checker, |listener| Some(&listener.name));
+    unique(list, at, "", checker, |listener| {
+        Some((port_of(listener), &listener.protocol, listener.hostname.as_deref().unwrap_or_default()))
+    });
+}
+
 fn listener(listener: &Listener, at: &Path<'_>, checker: &mut Checker) {
     section_name(&listener.name, &at.field("name"), checker);
-    names::port(listener.port, &at.field("port"), checker);
     if let Some(host) = listener.hostname.as_deref().filter(|host| !host.is_empty()) {
         hostname(host, &at.field("hostname"), checker);
         if matches!(listener.protocol.as_str(), "TCP" | "UDP") {
@@ -85,13 +112,17 @@ fn listener(listener: &Listener, at: &Path<'_>, checker: &mut Checker) {
         }
         _ => {}
     }
-    let namespaces = &listener.allowed_routes.namespaces;
-    let allowed = at.field("allowedRoutes");
-    let selector_at = allowed.field("namespaces");
-    if let Some(selector) = &namespaces.selector {
-        selectors::kubernetes_selector(selector, &selector_at.field("selector"), checker);
-    } else if namespaces.from == FromNamespaces::Selector {
-        checker.error(&selector_at.field("selector"), "must be set for from: Selector");
+    let allowed = &listener.allowed_routes.namespaces;
+    let at = at.field("allowedRoutes");
+    namespaces(allowed.from, allowed.selector.as_ref(), &at.field("namespaces"), checker);
+}
+
+/// Checks the namespaces of accepted routes or ListenerSets.
+fn namespaces(from: FromNamespaces, selector: Option<&LabelSelector>, at: &Path<'_>, checker: &mut Checker) {
+    if let Some(selector) = selector {
+        selectors::kubernetes_selector(selector, &at.field("selector"), checker);
+    } else if from == FromNamespaces::Selector {
+        checker.error(&at.field("selector"), "must be set for from: Selector");
     }
 }
 

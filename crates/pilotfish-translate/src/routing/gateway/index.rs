@@ -36,13 +36,14 @@ impl Query for GatewayOf {
         if self.0.source == Kind::Ingress {
             return cx.get(&IngressGateways).get(&self.0.name).map(|(_, gateway)| gateway.clone());
         }
-        if self.0.source == Kind::KubernetesGateway {
+        if matches!(self.0.source, Kind::KubernetesGateway | Kind::ListenerSet) {
             return cx.get(&ApiGateways).get(&self.0).map(|(_, gateway)| gateway.clone());
         }
         let object = cx.object::<GatewaySpec>(&self.0.namespace, &self.0.name)?;
         Some(Arc::new(Gateway {
             id: self.0.clone(),
             servers: object.servers.clone(),
+            routers: object.namespace().clone(),
             provenance: vec![reference(&object)],
         }))
     }
@@ -57,6 +58,7 @@ fn header(object: &Typed<GatewaySpec>) -> GatewayHeader {
             name: object.key().name.clone(),
         },
         selection: Selection::Labels(object.selector.clone()),
+        routers: object.namespace().clone(),
         created: object.meta().created,
         is_managed: false,
     }

@@ -81,7 +81,7 @@ impl Merging {
     fn add_gateway(&mut self, gateway: &Gateway, header: &GatewayHeader, bound: &RouterGateways) {
         let services: Option<Vec<ServiceKey>> = match &header.selection {
             Selection::Labels(_) => None,
-            Selection::Services(hosts) => Some(hosts.iter().map(|host| service_of(gateway, host)).collect()),
+            Selection::Services(hosts) => Some(hosts.iter().map(|host| service_of(header, host)).collect()),
         };
         for spec in &gateway.servers {
             let Some(port) = &spec.port else { continue };
@@ -188,8 +188,8 @@ impl Merging {
     }
 }
 
-fn service_of(gateway: &Gateway, host: &pilotfish_model::Hostname) -> ServiceKey {
-    ServiceKey { hostname: host.clone(), namespace: gateway.id.namespace.clone() }
+fn service_of(header: &GatewayHeader, host: &pilotfish_model::Hostname) -> ServiceKey {
+    ServiceKey { hostname: host.clone(), namespace: header.routers.clone() }
 }
 
 fn hosts_of(spec: &Server, gateway: &Gateway) -> Vec<ServerHost> {

@@ -47,7 +47,7 @@ impl RouterGateways {
         let has = |header: &&GatewayHeader| match &header.selection {
             Selection::Labels(selector) => label_subset(selector, &labels),
             Selection::Services(hosts) => targets.iter().any(|target| {
-                target.service.namespace == header.id.namespace && hosts.contains(&target.service.hostname)
+                target.service.namespace == header.routers && hosts.contains(&target.service.hostname)
             }),
         };
         let gateways = strictly_merged(&all.iter().filter(has).collect::<Vec<_>>());
@@ -87,7 +87,7 @@ impl RouterGateways {
 /// Istio's own kind count only from the namespaces of such Gateways.
 fn strictly_merged(headers: &[&GatewayHeader]) -> Arc<[GatewayId]> {
     let managed: BTreeSet<&Namespace> =
-        headers.iter().filter(|header| header.is_managed).map(|header| &header.id.namespace).collect();
+        headers.iter().filter(|header| header.is_managed).map(|header| &header.routers).collect();
     let may_share = |header: &&GatewayHeader| {
         managed.is_empty() || header.id.source != Kind::Gateway || managed.contains(&header.id.namespace)
     };

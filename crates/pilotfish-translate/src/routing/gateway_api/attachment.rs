@@ -1,4 +1,4 @@
-//! What a route attaches to: listeners of Gateways, or Services.
+//! Parents that a route attaches to: listeners of Gateways and ListenerSets, or Services.
 
 use super::backends::Problem;
 use super::gateways::ParentsOf;
@@ -9,7 +9,7 @@ use crate::routing::redirect_loop::Arrival;
 use pilotfish_config::gateway_api::{GROUP, ParentReference};
 use pilotfish_config::networking::ServiceEntry;
 use pilotfish_config::status::CONTROLLERS;
-use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
+use pilotfish_model::{Hostname, Kind, Namespace, ObjectKey, ServiceKey};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ pub(super) struct Attachment {
 pub(super) struct Binding {
     /// The parent, as the route names it.
     pub(super) parent: ParentReference,
+    /// The Gateway of the parent; `None` for Services.
+    pub(super) gateway: Option<ObjectKey>,
     /// The controller of the parent's class.
     pub(super) controller: &'static str,
     /// What the route is attached to there; at least one thing.
@@ -127,23 +129,27 @@ pub(super) fn bindings(
     let mut out: Vec<Binding> = Vec::new();
     for parent in parents {
         let namespace = parent.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
+        let mut gateway = None;
         let (controller, result) = match (parent.group.as_str(), parent.kind.as_str()) {
-            (GROUP, "Gateway") => {
-                let found = cx.get(&ParentsOf { namespace, name: parent.name.as_str().into() });
-                let Some(controller) = found.controller else { continue };
-                (controller, to_gateway(&found.listeners, parent, kind, own, hostnames))
+            (GROUP, "Gateway" | "ListenerSet") => {
+                let is_set = parent.kind == "ListenerSet";
+                let of = if is_set { Kind::ListenerSet } else { Kind::KubernetesGateway };
+                let found = cx.get(&ParentsOf(ObjectKey::new(of, namespace, parent.name.as_str())));
+                let Some((at, controller)) = found.gateway.clone() else { continue };
+                gateway = Some(at);
+                (controller, to_listeners(&found.listeners, parent, kind, own, hostnames))
             }
             ("" | "core", "Service") => (CONTROLLERS[0], to_service(cx, parent, namespace)),
             ("networking.istio.io", "ServiceEntry") => (CONTROLLERS[0], to_entry(cx, parent, namespace)),
             _ => continue,
         };
-        out.push(Binding { parent: parent.clone(), controller, result });
+        out.push(Binding { parent: parent.clone(), gateway, controller, result });
     }
     out
 }
 
-/// The listeners of a Gateway that accept a route; what is wrong when none does.
-fn to_gateway(
+/// The listeners of a Gateway or ListenerSet that accept a route; what is wrong when none does.
+fn to_listeners(
     listeners: &[Parent],
     parent: &ParentReference,
     kind: Kind,
@@ -171,7 +177,7 @@ fn to_gateway(
         let section = parent.section_name.iter().map(|name| format!(" called {name:?}"));
         let port = parent.port.iter().map(|port| format!(" on port {port}"));
         let which: String = section.chain(port).collect();
-        Problem::new(NO_PARENT, format!("Gateway {} has no listener{which}", parent.name))
+        Problem::new(NO_PARENT, format!("{} {} has no listener{which}", parent.kind, parent.name))
     }))
 }
 

@@ -2,12 +2,12 @@
 
 use super::MADE;
 use super::listeners::{self, Parent};
-use crate::engine::{Cx, Query, reference};
+use super::owners::{ListenerOwner, accepts_sets_of, owner_of_set, owners_of};
+use crate::engine::{Cx, Query};
 use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection};
 use pilotfish_config::gateway_api::{Gateway as KubernetesGateway, GatewayClass};
 use pilotfish_config::status::CONTROLLERS;
-use pilotfish_model::ClusterDomain;
-use pilotfish_model::{Hostname, Kind, Namespace, Typed};
+use pilotfish_model::{ClusterDomain, Hostname, Kind, Namespace, ObjectKey, Typed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const BUILT_IN_CLASS: &str = "istio";
 /// The annotation with another name for the Service of a Gateway.
 const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
 
-/// The gateways that are made from the Gateway API: one for each listener.
+/// The gateways that are made from the Gateway API: one for each listener of Gateways and ListenerSets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiGateways;
 
@@ -27,24 +27,23 @@ impl Query for ApiGateways {
         let mut out = BTreeMap::new();
         for object in cx.objects::<KubernetesGateway>().filter(|object| is_ours(cx, object)) {
             let services = services(&object, cx.domain());
-            for listener in &object.spec.listeners {
-                let server = listeners::outcome(cx, &object, listener).server;
-                let Some(server) = server.or_else(|| listeners::refusing(cx, &object, listener)) else {
-                    continue;
-                };
+            let owners = owners_of(cx, &object);
+            for (owner, name, server) in listeners::servers(cx, &owners) {
                 let id = GatewayId {
-                    source: Kind::KubernetesGateway,
-                    namespace: object.namespace().clone(),
-                    name: internal_name(object.name(), &listener.name).into(),
+                    source: owner.key().kind,
+                    namespace: owner.namespace().clone(),
+                    name: internal_name(&owner.key().name, &name).into(),
                 };
+                let routers = object.namespace().clone();
                 let header = GatewayHeader {
                     id: id.clone(),
                     selection: Selection::Services(services.clone()),
-                    created: object.meta().created,
+                    routers: routers.clone(),
+                    created: owner.meta().created,
                     is_managed: is_managed(&object),
                 };
-                let gateway =
-                    Gateway { id: id.clone(), servers: vec![server], provenance: vec![reference(&object)] };
+                let provenance = owner.provenance();
+                let gateway = Gateway { id: id.clone(), servers: vec![server], routers, provenance };
                 out.insert(id, (header, Arc::new(gateway)));
             }
         }
@@ -100,18 +99,16 @@ pub(super) fn services(object: &Typed<KubernetesGateway>, domain: &ClusterDomain
     named.filter_map(|address| Hostname::parse(&domain.qualify(&address.value, namespace)).ok()).collect()
 }
 
-/// The listeners of a Gateway, as routes see them; none for a Gateway that is not there or not ours.
+/// The listeners of a Gateway or ListenerSet, as routes see them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ParentsOf {
-    pub(super) namespace: Namespace,
-    pub(super) name: Arc<str>,
-}
+pub(super) struct ParentsOf(pub(super) ObjectKey);
 
-/// A Gateway, as routes see it.
+/// A Gateway or ListenerSet, as routes see it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Parents {
-    /// The controller of its class; `None` for a Gateway that is not there or not ours.
-    pub(super) controller: Option<&'static str>,
+    /// The Gateway with the controller of its class; `None` for one that is not there or not ours.
+    pub(super) gateway: Option<(ObjectKey, &'static str)>,
+    /// None for a ListenerSet that its Gateway does not accept.
     pub(super) listeners: Vec<Parent>,
 }
 
@@ -119,12 +116,16 @@ impl Query for ParentsOf {
     type Output = Parents;
 
     fn compute(&self, cx: &Cx<'_>) -> Parents {
-        let Some(object) = cx.object::<KubernetesGateway>(&self.namespace, &self.name) else {
-            return Parents::default();
+        let ObjectKey { kind, namespace, name } = &self.0;
+        let owner = match kind {
+            Kind::ListenerSet => owner_of_set(cx, &self.0),
+            _ => cx.object::<KubernetesGateway>(namespace, name).map(ListenerOwner::from),
         };
-        let Some(controller) = controller(cx, &object) else { return Parents::default() };
-        let listeners = object.spec.listeners.iter();
-        let listeners = listeners.map(|listener| Parent::of(cx, &object, listener)).collect();
-        Parents { controller: Some(controller), listeners }
+        let Some(owner) = owner else { return Parents::default() };
+        let Some(controller) = controller(cx, &owner.gateway) else { return Parents::default() };
+        let is_accepted = owner.set.is_none() || accepts_sets_of(cx, &owner.gateway, namespace);
+        let listeners = owner.listeners().filter(|_| is_accepted);
+        let listeners = listeners.map(|listener| Parent::of(cx, &owner, &listener)).collect();
+        Parents { gateway: Some((owner.gateway.key().clone(), controller)), listeners }
     }
 }

@@ -1,19 +1,20 @@
-//! TLS of a listener of a Gateway, terminated or passed through: its certificates, and the authorities that
+//! TLS of a listener, terminated or passed through: its certificates, and the authorities that
 //! clients are checked against.
 //!
 //! A listener whose certificate or authorities cannot be used is not served: one that is served asks of its
 //! clients what the Gateway asks of them.
 
 use super::listeners::Fault;
+use super::owners::ListenerOwner;
 use super::{REF_NOT_PERMITTED, grants};
 use crate::credentials::{AuthoritiesIn, BUILT_IN, CA_SUFFIX, KeyPairIn};
 use crate::engine::Cx;
 use pilotfish_config::gateway_api::{
-    FrontendTlsValidation, FrontendValidationMode, Gateway, Listener, ListenerTls, ObjectReference,
+    FrontendTlsValidation, FrontendValidationMode, Listener, ListenerTls, ObjectReference,
     SecretObjectReference, TERMINATE_MODE, TlsMode, is_auto_passthrough,
 };
 use pilotfish_config::networking::{ServerTlsMode, ServerTlsSettings};
-use pilotfish_model::{Kind, Namespace, Typed};
+use pilotfish_model::{Kind, Namespace, ObjectKey};
 
 /// The reason for a certificate that cannot be used.
 const BAD_CERTIFICATE: &str = "InvalidCertificateRef";
@@ -42,13 +43,13 @@ pub(super) type Served = (ServerTlsSettings, Option<Fault>);
 /// When a certificate or authorities that it needs cannot be used.
 pub(super) fn settings(
     cx: &Cx<'_>,
-    object: &Typed<Gateway>,
+    owner: &ListenerOwner,
     listener: &Listener,
     tls: &ListenerTls,
 ) -> Result<Served, Fault> {
     let mut out = ServerTlsSettings::default();
     if tls.mode == TlsMode::Passthrough {
-        let between_networks = is_auto_passthrough(&object.meta().labels, listener);
+        let between_networks = is_auto_passthrough(&owner.meta().labels, listener);
         out.mode = if between_networks { ServerTlsMode::AutoPassthrough } else { ServerTlsMode::Passthrough };
         return Ok((out, None));
     }
@@ -68,11 +69,11 @@ pub(super) fn settings(
         BUILT_IN.clone_into(&mut out.credential_name);
         None
     } else {
-        certificates(cx, object, tls, &mut out)?
+        certificates(cx, owner, tls, &mut out)?
     };
-    if let Some(validation) = client_validation(object, listener, tls) {
+    if let Some((by, validation)) = client_validation(owner, listener, tls) {
         set_client_mode(terminate_mode, validation.mode, &mut out);
-        out.ca_cert_credential_name = authority(cx, object, validation)?;
+        out.ca_cert_credential_name = authority(cx, by, validation)?;
         return Ok((out, fault));
     }
     match fault {
@@ -93,7 +94,7 @@ pub(super) fn absent(protocol: &str) -> Fault {
 /// the workload's.
 fn certificates(
     cx: &Cx<'_>,
-    object: &Typed<Gateway>,
+    owner: &ListenerOwner,
     tls: &ListenerTls,
     out: &mut ServerTlsSettings,
 ) -> Result<Option<Fault>, Fault> {
@@ -105,7 +106,7 @@ fn certificates(
         );
         return Err(Fault::reference(BAD_CERTIFICATE, message));
     }
-    let found: Vec<_> = named.iter().map(|secret| certificate(cx, object, secret)).collect();
+    let found: Vec<_> = named.iter().map(|secret| certificate(cx, owner, secret)).collect();
     let fault = found.iter().find_map(|found| found.as_ref().err().cloned());
     let names: Vec<String> = found.iter().flatten().cloned().collect();
     match (names.as_slice(), fault) {
@@ -131,31 +132,28 @@ fn certificates(
 }
 
 /// Returns the validation of clients' certificates: of the listener, else of the Gateway for its port, else
-/// for all ports. An entry for the port replaces the Gateway's default even if it demands nothing.
+/// for all ports. An entry for the port replaces the Gateway's default even if it demands nothing. The object
+/// that has it comes with it.
 fn client_validation<'a>(
-    object: &'a Typed<Gateway>,
+    owner: &'a ListenerOwner,
     listener: &Listener,
     tls: &'a ListenerTls,
-) -> Option<&'a FrontendTlsValidation> {
+) -> Option<(&'a ObjectKey, &'a FrontendTlsValidation)> {
     let of_gateway = || {
-        let frontend = object.spec.tls.as_ref()?.frontend.as_ref()?;
+        let frontend = owner.gateway.spec.tls.as_ref()?.frontend.as_ref()?;
         let of_port = frontend.per_port.iter().find(|port| port.port == listener.port);
         let settings = match of_port {
             Some(of_port) => of_port.tls.as_ref(),
             None => frontend.default.as_ref(),
         };
-        settings?.validation.as_ref()
+        Some((owner.gateway.key(), settings?.validation.as_ref()?))
     };
-    tls.frontend_validation.as_ref().or_else(of_gateway)
+    tls.frontend_validation.as_ref().map(|validation| (owner.key(), validation)).or_else(of_gateway)
 }
 
-/// The name of a certificate's secret, if it is there and the Gateway may use it.
-fn certificate(
-    cx: &Cx<'_>,
-    object: &Typed<Gateway>,
-    secret: &SecretObjectReference,
-) -> Result<String, Fault> {
-    let own = object.namespace();
+/// The name of a certificate's secret, if it is there and the listener's owner may use it.
+fn certificate(cx: &Cx<'_>, owner: &ListenerOwner, secret: &SecretObjectReference) -> Result<String, Fault> {
+    let own = owner.namespace();
     let namespace = secret.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
     let name = format!("{namespace}/{}", secret.name);
     if secret.kind != "Secret" || !secret.group.is_empty() {
@@ -163,8 +161,9 @@ fn certificate(
             format!("a certificate is a Secret, {name} is a {:?} of group {:?}", secret.kind, secret.group);
         return Err(Fault::reference(BAD_CERTIFICATE, message));
     }
-    if !grants::allows(cx, ("Gateway", own), ("", "Secret", &namespace, &secret.name)) {
-        return Err(not_granted("Secret", &name));
+    let kind = owner.key().kind;
+    if !grants::allows(cx, (kind.name(), own), ("", "Secret", &namespace, &secret.name)) {
+        return Err(not_granted(kind, "Secret", &name));
     }
     let found = cx.get(&KeyPairIn { namespace, name: secret.name.as_str().into() });
     match &*found {
@@ -173,13 +172,9 @@ fn certificate(
     }
 }
 
-/// The name of the authorities' certificates, if they are there and the Gateway may use them. Like istiod,
-/// one reference is taken.
-fn authority(
-    cx: &Cx<'_>,
-    object: &Typed<Gateway>,
-    validation: &FrontendTlsValidation,
-) -> Result<String, Fault> {
+/// The name of the authorities' certificates, if they are there and the object that names them may use them.
+/// Like istiod, one reference is taken.
+fn authority(cx: &Cx<'_>, by: &ObjectKey, validation: &FrontendTlsValidation) -> Result<String, Fault> {
     let [named] = validation.ca_certificate_refs.as_slice() else {
         let message = format!(
             "the validation of clients names {} objects with authorities, one can be served",
@@ -187,12 +182,12 @@ fn authority(
         );
         return Err(Fault::reference(BAD_AUTHORITY, message));
     };
-    let own = object.namespace();
+    let own = &by.namespace;
     let namespace = named.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
     let name = format!("{namespace}/{}", named.name);
     let (kind, scheme) = kind_of(named, &name)?;
-    if !grants::allows(cx, ("Gateway", own), ("", kind.name(), &namespace, &named.name)) {
-        return Err(not_granted(kind.name(), &name));
+    if !grants::allows(cx, (by.kind.name(), own), ("", kind.name(), &namespace, &named.name)) {
+        return Err(not_granted(by.kind, kind.name(), &name));
     }
     let found = cx.get(&AuthoritiesIn { kind, namespace, name: named.name.as_str().into() });
     match &*found {
@@ -214,8 +209,8 @@ fn kind_of(named: &ObjectReference, name: &str) -> Result<(Kind, &'static str), 
     }
 }
 
-fn not_granted(kind: &str, name: &str) -> Fault {
-    Fault::reference(REF_NOT_PERMITTED, format!("no ReferenceGrant lets this Gateway use the {kind} {name}"))
+fn not_granted(by: Kind, kind: &str, name: &str) -> Fault {
+    Fault::reference(REF_NOT_PERMITTED, format!("no ReferenceGrant lets this {by} use the {kind} {name}"))
 }
 
 #[cfg(test)]

@@ -1,20 +1,24 @@
-//! Listeners of a Gateway: the server that each becomes, and which routes may attach.
+//! Listeners: the server that each becomes, and which routes may attach.
 
+use super::conflicts::{self, Conflict};
 use super::gateways::internal_name;
+use super::owners::ListenerOwner;
 use super::{ACCEPTED, RESOLVED_REFS, listener_tls};
 use crate::engine::Cx;
 use crate::routing::ir::ServerHost;
+use crate::services::host_index::HostIndex;
 use pilotfish_config::gateway_api::{
-    FromNamespaces, GROUP, Gateway, GrpcRoute, HttpRoute, Listener, TcpRoute, TlsMode, TlsRoute,
+    FromNamespaces, GROUP, GrpcRoute, HttpRoute, Listener, TcpRoute, TlsMode, TlsRoute,
 };
 use pilotfish_config::kubernetes::Namespace as NamespaceObject;
 use pilotfish_config::networking::{Port, Server, ServerTlsSettings};
-use pilotfish_model::{Hostname, Kind, KindSpec, LabelMap, Namespace, Typed};
+use pilotfish_model::{Hostname, Kind, KindSpec, LabelMap, Namespace};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The label that every namespace has with its name.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+pub(super) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A listener, as routes see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +45,8 @@ pub(super) struct Outcome {
     pub(super) server: Option<Server>,
     /// Why not, or what is missing of it all the same.
     pub(super) fault: Option<Fault>,
+    /// Conflict with an earlier listener. Without one, a listener may still not be served.
+    pub(super) conflict: Option<Conflict>,
 }
 
 /// What is wrong with a listener: the condition that does not hold, the reason and a message.
@@ -57,26 +63,20 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Outcome {
-    fn from(fault: Fault) -> Self {
-        Self { server: None, fault: Some(fault) }
-    }
-}
-
 impl Parent {
-    pub(super) fn of(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Self {
-        let namespace = object.namespace();
+    pub(super) fn of(cx: &Cx<'_>, owner: &ListenerOwner, listener: &Listener) -> Self {
+        let namespace = owner.namespace();
         let hosts = hosts(cx, namespace, listener);
         let hosts = hosts.iter().filter_map(|host| ServerHost::parse(host, namespace));
         Self {
-            gateway: format!("{namespace}/{}", internal_name(object.name(), &listener.name)).into(),
+            gateway: format!("{namespace}/{}", internal_name(&owner.key().name, &listener.name)).into(),
             section: listener.name.as_str().into(),
             port: listener.port,
             protocol: listener.protocol.as_str().into(),
             hostname: listener.hostname.clone().unwrap_or_default(),
             hosts: hosts.collect(),
             kinds: kinds(listener),
-            is_served: outcome(cx, object, listener).server.is_some(),
+            is_served: outcome(cx, owner, listener).server.is_some(),
         }
     }
 }
@@ -104,30 +104,38 @@ pub(super) fn kinds(listener: &Listener) -> Vec<Kind> {
 }
 
 /// What becomes of a listener: the server, or why there is none.
-pub(super) fn outcome(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Outcome {
-    let (tls, fault) = match (listener.protocol.as_str(), &listener.tls) {
-        ("HTTP" | "HTTPS" | "TLS" | "TCP", Some(settings)) => {
-            match listener_tls::settings(cx, object, listener, settings) {
-                Ok((tls, fault)) => (Some(tls), fault),
-                Err(fault) => return fault.into(),
-            }
+pub(super) fn outcome(cx: &Cx<'_>, owner: &ListenerOwner, listener: &Listener) -> Outcome {
+    let conflict = conflicts::of(cx, owner, listener);
+    match served(cx, owner, listener) {
+        Ok((server, fault)) => {
+            Outcome { server: Some(server).filter(|_| conflict.is_none()), fault, conflict }
         }
-        ("HTTP" | "TCP", None) => (None, None),
-        ("HTTPS" | "TLS", None) => return listener_tls::absent(&listener.protocol).into(),
-        (strange, _) => {
-            let message = format!("protocol {strange:?} is none of HTTP, HTTPS, TLS and TCP");
-            return Fault { condition: ACCEPTED, reason: "UnsupportedProtocol", message }.into();
-        }
-    };
-    Outcome { server: Some(server(cx, object, listener, tls)), fault }
+        Err(fault) => Outcome { server: None, fault: Some(fault), conflict },
+    }
 }
 
-fn server(
-    cx: &Cx<'_>,
-    object: &Typed<Gateway>,
-    listener: &Listener,
-    tls: Option<ServerTlsSettings>,
-) -> Server {
+/// The server of a listener that is in no conflict, and what is wrong with it all the same.
+fn served(cx: &Cx<'_>, owner: &ListenerOwner, listener: &Listener) -> Result<(Server, Option<Fault>), Fault> {
+    let unsupported = |message| Fault { condition: ACCEPTED, reason: "UnsupportedProtocol", message };
+    let protocol = listener.protocol.as_str();
+    if listener.port == 0 {
+        return Err(unsupported(format!("protocol {protocol} has no default port")));
+    }
+    let (tls, fault) = match (protocol, &listener.tls) {
+        ("HTTP" | "HTTPS" | "TLS" | "TCP", Some(settings)) => {
+            let (tls, fault) = listener_tls::settings(cx, owner, listener, settings)?;
+            (Some(tls), fault)
+        }
+        ("HTTP" | "TCP", None) => (None, None),
+        ("HTTPS" | "TLS", None) => return Err(listener_tls::absent(protocol)),
+        (strange, _) => {
+            return Err(unsupported(format!("protocol {strange:?} is none of HTTP, HTTPS, TLS and TCP")));
+        }
+    };
+    Ok((server(cx, owner, listener, tls), fault))
+}
+
+fn server(cx: &Cx<'_>, owner: &ListenerOwner, listener: &Listener, tls: Option<ServerTlsSettings>) -> Server {
     Server {
         port: Some(Port {
             number: listener.port.into(),
@@ -135,36 +143,71 @@ fn server(
             name: "default".to_owned(),
             ..Port::default()
         }),
-        hosts: hosts(cx, object.namespace(), listener),
+        hosts: hosts(cx, owner.namespace(), listener),
         tls,
         ..Server::default()
     }
 }
 
-/// Returns a server that refuses connections, in place of a TLS listener that is not served: otherwise a
-/// listener for more hosts would get them, and perhaps demand less of clients.
-pub(super) fn refusing(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Option<Server> {
-    let is_tls = |listener: &Listener| matches!(listener.protocol.as_str(), "HTTPS" | "TLS");
-    let takes_over = |other: &Listener| {
-        other.port == listener.port
-            && is_tls(other)
-            && is_wider(other, listener)
-            && outcome(cx, object, other).server.is_some()
+/// Returns the servers of all listeners of a Gateway and its ListenerSets, with the owner and the name of
+/// each listener.
+pub(super) fn servers<'o>(
+    cx: &Cx<'_>,
+    owners: &'o [ListenerOwner],
+) -> Vec<(&'o ListenerOwner, String, Server)> {
+    let listeners = owners.iter().flat_map(|owner| owner.listeners().map(move |one| (owner, one)));
+    let outcomes: Vec<_> = listeners.map(|(owner, one)| (owner, outcome(cx, owner, &one), one)).collect();
+    let mut secured = SecuredHosts::default();
+    for (_, outcome, listener) in &outcomes {
+        secured.add(listener, outcome);
+    }
+    let server = |(owner, outcome, listener): (&'o ListenerOwner, Outcome, Cow<'_, Listener>)| {
+        let closed = || secured.would_take(&listener, &outcome).then(|| refusing(cx, owner, &listener));
+        let server = outcome.server.clone().or_else(closed)?;
+        Some((owner, listener.name.clone(), server))
     };
-    let needed = is_tls(listener) && object.spec.listeners.iter().any(takes_over);
-    let closed =
-        || Server { closed: true, ..server(cx, object, listener, Some(ServerTlsSettings::default())) };
-    needed.then(closed)
+    outcomes.into_iter().filter_map(server).collect()
 }
 
-/// Whether a listener is for all hosts of another one and for more.
-fn is_wider(wide: &Listener, narrow: &Listener) -> bool {
-    let host = |listener: &Listener| {
-        let written = listener.hostname.as_deref().filter(|host| !host.is_empty());
-        Hostname::parse(written.unwrap_or("*")).ok()
-    };
-    let (Some(wide), Some(narrow)) = (host(wide), host(narrow)) else { return false };
-    wide != narrow && narrow.is_subset_of(&wide)
+/// Returns a server that refuses connections, in place of a TLS listener that is not served: otherwise a
+/// listener for more hosts would get them, and perhaps demand less of clients.
+fn refusing(cx: &Cx<'_>, owner: &ListenerOwner, listener: &Listener) -> Server {
+    Server { closed: true, ..server(cx, owner, listener, Some(ServerTlsSettings::default())) }
+}
+
+/// Hosts of the TLS listeners of a Gateway and its ListenerSets, by port.
+#[derive(Default)]
+struct SecuredHosts {
+    served: BTreeMap<u16, HostIndex>,
+    /// Hosts of listeners without conflict, which may not be served.
+    accepted: BTreeSet<(u16, Hostname)>,
+}
+
+impl SecuredHosts {
+    fn add(&mut self, listener: &Listener, outcome: &Outcome) {
+        let Some(host) = secured_host(listener) else { return };
+        if outcome.server.is_some() {
+            self.served.entry(listener.port).or_default().add(&host, 0);
+        }
+        if outcome.conflict.is_none() {
+            self.accepted.insert((listener.port, host));
+        }
+    }
+
+    /// Returns true if connections to a TLS listener that is not served would go to one for more hosts.
+    fn would_take(&self, listener: &Listener, outcome: &Outcome) -> bool {
+        let Some(host) = secured_host(listener) else { return false };
+        let has_other = outcome.conflict.is_some() && self.accepted.contains(&(listener.port, host.clone()));
+        let wider = |served: &HostIndex| served.above(&host).any(|(wide, _)| *wide != host);
+        !has_other && self.served.get(&listener.port).is_some_and(wider)
+    }
+}
+
+/// The host of a TLS listener.
+fn secured_host(listener: &Listener) -> Option<Hostname> {
+    let written = listener.hostname.as_deref().filter(|host| !host.is_empty());
+    let is_tls = matches!(listener.protocol.as_str(), "HTTPS" | "TLS");
+    Hostname::parse(written.unwrap_or("*")).ok().filter(|_| is_tls)
 }
 
 /// The host of a listener for each namespace whose routes may attach.

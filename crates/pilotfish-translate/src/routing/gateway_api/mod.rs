@@ -1,19 +1,21 @@
 //! The Gateway API, as gateways and virtual services of the same form as Istio's own.
 //!
 //! ```text
-//! Gateway ─▶ one gateway for each listener ─▶ ParentsOf(gateway): what routes may attach to
-//!                                               │
+//! Gateway ─────▶ one gateway for each listener ─▶ ParentsOf(owner): what routes may attach to
+//! ListenerSet ─┘                                │
 //! HTTPRoute, GRPCRoute ─▶ RouteParts(route): routes by listener and host ─▶ ApiVirtualServices: one for each listener and host
 //! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ─────────────────────────────▶ ApiVirtualServices
 //! BackendTLSPolicy ─▶ MadeRulesIn(namespace): DestinationRules
 //! ```
 //!
-//! Routes attach to listeners of Gateways, or to Services (then they apply to sidecars). The rules of several
-//! HTTPRoutes for one host form one virtual service, in the order of precedence that the Gateway API defines.
+//! Routes attach to listeners of Gateways and ListenerSets, or to Services (then they apply to sidecars). The
+//! rules of several HTTPRoutes for one host form one virtual service, in the order of precedence that the
+//! Gateway API defines.
 
 mod attachment;
 mod backend_tls;
 mod backends;
+mod conflicts;
 mod filters;
 mod gateways;
 mod grants;
@@ -21,6 +23,7 @@ mod grpc_routes;
 mod http_routes;
 mod listener_tls;
 mod listeners;
+mod owners;
 mod parts;
 mod redirects;
 mod request_rules;

@@ -26,10 +26,16 @@ impl Query for IngressGateways {
             let header = GatewayHeader {
                 id: id.clone(),
                 selection: Selection::Labels(selector(&mesh)),
+                routers: GATEWAY_NAMESPACE.into(),
                 created: ingress.meta().created,
                 is_managed: false,
             };
-            let gateway = Gateway { id, servers: servers(&ingress), provenance: vec![reference(&ingress)] };
+            let gateway = Gateway {
+                id,
+                servers: servers(&ingress),
+                routers: GATEWAY_NAMESPACE.into(),
+                provenance: vec![reference(&ingress)],
+            };
             (name, (header, Arc::new(gateway)))
         });
         made.collect()

@@ -27,7 +27,7 @@ impl GatewayId {
 pub(crate) enum Selection {
     /// Those with these labels; all for none.
     Labels(BTreeMap<String, String>),
-    /// Those that these Services of the gateway's namespace lead to.
+    /// Routers behind these Services, which are of the routers' namespace.
     Services(Vec<Hostname>),
 }
 
@@ -38,6 +38,9 @@ pub(crate) struct GatewayHeader {
     pub id: GatewayId,
     /// Which routers have it.
     pub selection: Selection,
+    /// Namespace of the routers, if a Gateway of the Gateway API has them: that of the Gateway, also for
+    /// listeners of its ListenerSets. Else the gateway's own.
+    pub routers: Namespace,
     /// Creation time: the oldest wins.
     pub created: i64,
     /// True if its routers are made for it by its controller.
@@ -59,6 +62,8 @@ pub(crate) struct Gateway {
     pub id: GatewayId,
     /// What it listens on.
     pub servers: Vec<Server>,
+    /// Namespace of the routers, as in the header.
+    pub routers: Namespace,
     /// The objects that made it.
     pub provenance: Vec<Origin>,
 }

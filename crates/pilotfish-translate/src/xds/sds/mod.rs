@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! kubernetes://[NAMESPACE/]NAME[-cacert]         a Secret of the proxy's own namespace, if its account may read it
-//! kubernetes-gateway://NAMESPACE/NAME[-cacert]   a Secret that a Gateway of the proxy's namespace names, and may name
+//! kubernetes-gateway://NAMESPACE/NAME[-cacert]   a Secret that a Gateway of the proxy's namespace names (or one of its
+//!                                                ListenerSets), and may name
 //! configmap://NAMESPACE/NAME[-cacert]            certificates alone, for every client with an identity
 //! ```
 //!
@@ -88,11 +89,9 @@ impl SecretView {
 
     /// Returns true if the proxy may read `object`, the Secret to which `wanted` leads.
     fn may_read(&self, cx: &Cx<'_>, wanted: &SecretRef, object: &Typed<Secret>) -> bool {
-        let is_named = || {
-            let by_gateway =
-                NamedByGateways { namespace: self.namespace.clone(), gateways: self.gateways.clone() };
-            cx.get(&by_gateway).contains(wanted)
-        };
+        let by_gateway =
+            || NamedByGateways { namespace: self.namespace.clone(), gateways: self.gateways.clone() };
+        let is_named = || cx.get(&by_gateway()).contains_key(wanted);
         match wanted {
             SecretRef::Secret { namespace, is_ca, .. } => {
                 let has_right = match self.right {
@@ -108,7 +107,9 @@ impl SecretView {
             }
             SecretRef::GatewaySecret { namespace, .. } => {
                 let target = ("", "Secret", namespace, object.name());
-                is_named() && grant_allows(cx, ("Gateway", &self.namespace), target)
+                let named = cx.get(&by_gateway());
+                let mut referrers = named.get(wanted).into_iter().flatten();
+                referrers.any(|(kind, from)| grant_allows(cx, (kind.name(), from), target))
             }
             SecretRef::ConfigMap { .. } => false,
         }

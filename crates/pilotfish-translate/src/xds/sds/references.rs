@@ -7,29 +7,40 @@ use crate::routing::gateway::GatewayOf;
 use crate::routing::ir::GatewayId;
 use pilotfish_config::networking::{DestinationRule, ServerTlsSettings};
 use pilotfish_model::{Kind, Namespace};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Query for the secrets that gateways refer to, for a router of a namespace. Secrets in other namespaces,
-/// and references in the form of the Gateway API, count only if a Gateway of the router's namespace has them.
+/// Query for the secrets that gateways refer to, for a router of a namespace, with the objects that may have
+/// the grant. Secrets in other namespaces, and references in the form of the Gateway API, count only if a
+/// Gateway of the router's namespace has them, or a ListenerSet of such a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NamedByGateways {
     pub(super) namespace: Namespace,
     pub(super) gateways: Arc<[GatewayId]>,
 }
 
+/// Kinds and namespaces of objects that refer to a secret.
+type Referrers = BTreeSet<(Kind, Namespace)>;
+
 impl Query for NamedByGateways {
-    type Output = HashSet<SecretRef>;
+    type Output = HashMap<SecretRef, Referrers>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let mut named = HashSet::new();
+        let mut named: Self::Output = HashMap::new();
         for id in self.gateways.iter() {
             let gateway = cx.get(&GatewayOf(id.clone()));
-            let servers = gateway.iter().flat_map(|gateway| &gateway.servers);
-            let names = servers.filter_map(|server| server.tls.as_ref()).flat_map(names_of);
-            let is_own = id.source == Kind::KubernetesGateway && id.namespace == self.namespace;
+            let Some(gateway) = gateway.as_ref() else { continue };
+            let is_of_api = matches!(id.source, Kind::KubernetesGateway | Kind::ListenerSet);
+            let is_own = is_of_api && gateway.routers == self.namespace;
+            // Authorities in a server of a ListenerSet may be its Gateway's.
+            let referrers =
+                [(id.source, id.namespace.clone()), (Kind::KubernetesGateway, gateway.routers.clone())];
+            let names = gateway.servers.iter().filter_map(|server| server.tls.as_ref()).flat_map(names_of);
             let found = names.flat_map(|name| secrets(&name, &self.namespace));
-            named.extend(found.filter(|wanted| is_own || !matches!(wanted, SecretRef::GatewaySecret { .. })));
+            for secret in found.filter(|wanted| is_own || !matches!(wanted, SecretRef::GatewaySecret { .. }))
+            {
+                named.entry(secret).or_default().extend(referrers.iter().cloned());
+            }
         }
         named
     }

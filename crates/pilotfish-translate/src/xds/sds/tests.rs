@@ -275,6 +275,44 @@ fn secrets_of_the_gateway_api_are_served_where_a_gateway_names_them_and_may() {
     }
 }
 
+/// Rule 39: the certificates of a ListenerSet are those of its namespace, or of one that grants them to it.
+#[test]
+fn secrets_of_a_listener_set_are_served_to_the_routers_of_its_gateway() {
+    const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+    let listener = |name: &str, secret: &str| {
+        format!(
+            "{{name: {name}, protocol: HTTPS, hostname: {name}.org, tls: {{certificateRefs: [{secret}]}}}}"
+        )
+    };
+    let listeners = [
+        listener("own", "{name: own}"),
+        listener("open", "{name: open, namespace: vault}"),
+        listener("closed", "{name: closed, namespace: vault}"),
+    ];
+    let spec = format!("{{parentRef: {{name: gw, namespace: edge}}, listeners: [{}]}}", listeners.join(", "));
+    let gateway = "{gatewayClassName: istio, allowedListeners: {namespaces: {from: All}}, listeners: [{name: http, port: 80, protocol: HTTP}]}";
+    let grant = "{from: [{group: gateway.networking.k8s.io, kind: ListenerSet, namespace: team}], to: [{group: '', kind: Secret, name: open}]}";
+    let mut text = line(GATEWAY, "Gateway", "edge", "gw", gateway)
+        + &line(GATEWAY, "ListenerSet", "team", "s", &spec)
+        + &line("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "vault", "open", grant);
+    for (namespace, name) in [("team", "own"), ("team", "quiet"), ("vault", "open"), ("vault", "closed")] {
+        text += &format!(
+            "---\n{{apiVersion: v1, kind: Secret, metadata: {{name: {name}, namespace: {namespace}}}, {}}}\n",
+            tls_secret()
+        );
+    }
+    let world = yaml_world(&text);
+    for (name, expected) in [
+        ("kubernetes-gateway://team/own", true),
+        ("kubernetes-gateway://team/quiet", false),
+        ("kubernetes-gateway://vault/open", true),
+        ("kubernetes-gateway://vault/closed", false),
+    ] {
+        assert_eq!(*evaluate(&world, &Asked("edge", Right::Authorities, name)), expected, "{name}");
+        assert!(!*evaluate(&world, &Asked("team", Right::All, name)), "{name}");
+    }
+}
+
 #[test]
 fn a_grant_for_one_secret_opens_its_authorities_and_no_other_secret() {
     let authority = include_str!("../../credentials/testdata/p256.crt");

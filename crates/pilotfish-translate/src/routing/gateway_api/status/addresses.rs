@@ -1,23 +1,23 @@
-//! Addresses of a Gateway: its services, their ports and their external addresses.
+//! Addresses of a Gateway or ListenerSet: its services, their ports and their external addresses.
 
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::gateways;
+use crate::routing::gateway_api::owners::{ListenerOwner, owner_of_set};
 use pilotfish_config::gateway_api::{Gateway, GatewayAddress};
-use pilotfish_model::{ClusterId, Hostname, Namespace, PortId, Service, ServiceKey};
+use pilotfish_model::{ClusterId, Hostname, Kind, Namespace, ObjectKey, PortId, Service, ServiceKey};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Query for the addresses of a Gateway. Separate, because it reads endpoints, with which its result rarely
-/// changes.
+/// Query for the addresses of a Gateway or ListenerSet. Separate, because it reads endpoints, with which its
+/// result rarely changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReachOf {
-    pub(super) namespace: Namespace,
-    pub(super) name: Arc<str>,
+    pub(super) owner: ObjectKey,
     pub(super) cluster: ClusterId,
 }
 
-/// Services and addresses of a Gateway.
+/// Services and addresses of a Gateway, for the ports of the listeners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reach {
     /// `HOST:PORT` of the services that have endpoints.
@@ -34,14 +34,19 @@ impl Query for ReachOf {
     type Output = Reach;
 
     fn compute(&self, cx: &Cx<'_>) -> Reach {
-        let Some(object) = cx.object::<Gateway>(&self.namespace, &self.name) else { return Reach::default() };
-        let ports: BTreeSet<u16> = object.spec.listeners.iter().map(|listener| listener.port).collect();
+        let ObjectKey { kind, namespace, name } = &self.owner;
+        let owner = match kind {
+            Kind::ListenerSet => owner_of_set(cx, &self.owner),
+            _ => cx.object::<Gateway>(namespace, name).map(ListenerOwner::from),
+        };
+        let Some(owner) = owner else { return Reach::default() };
+        let ports: BTreeSet<u16> = owner.listeners().map(|listener| listener.port).collect();
         let mut reach = Reach::default();
         let mut outside = BTreeSet::new();
         let mut inside = BTreeSet::new();
         let mut is_broken = false;
-        for host in gateways::services(&object, cx.domain()) {
-            let Some((key, service)) = service(cx, &self.namespace, &host) else {
+        for host in gateways::services(&owner.gateway, cx.domain()) {
+            let Some((key, service)) = service(cx, owner.gateway.namespace(), &host) else {
                 reach.missing.push(format!("there is no service {host}"));
                 is_broken = true;
                 continue;

@@ -18,9 +18,10 @@ use pilotfish_model::{ClusterId, Kind, Namespace, ObjectKey};
 use std::sync::Arc;
 
 /// The kinds that have a status.
-pub(crate) const KINDS: [Kind; 7] = [
+pub(crate) const KINDS: [Kind; 8] = [
     Kind::GatewayClass,
     Kind::KubernetesGateway,
+    Kind::ListenerSet,
     Kind::HttpRoute,
     Kind::GrpcRoute,
     Kind::TcpRoute,
@@ -58,6 +59,7 @@ impl Query for ApiStatus {
         let status = match self.key.kind {
             Kind::GatewayClass => class(cx, &self.key.name, &self.of),
             Kind::KubernetesGateway => gateway::status(cx, &self.key, &self.of),
+            Kind::ListenerSet => gateway::status_of_set(cx, &self.key, &self.of),
             Kind::BackendTlsPolicy => policies::status(cx, &self.key, self.of.controllers),
             _ => routes::status(cx, &self.key, self.of.controllers),
         };

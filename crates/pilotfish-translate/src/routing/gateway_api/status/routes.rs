@@ -86,16 +86,13 @@ impl Query for GatewaysByHost {
         let mut out: Self::Output = BTreeMap::new();
         for key in all_keys(cx) {
             let bindings = cx.get(&BindingsOf(key.clone()));
-            let attached = bindings.iter().filter(|it| it.result.is_ok() && it.parent.group == GROUP);
+            let attached = bindings.iter().filter(|binding| binding.result.is_ok());
+            let attached = attached.filter_map(|it| Some((it.gateway.as_ref()?, it.controller)));
             let gateways: Vec<AttachedGateway> = attached
-                .map(|binding| AttachedGateway {
-                    namespace: binding
-                        .parent
-                        .namespace
-                        .as_deref()
-                        .map_or_else(|| key.namespace.clone(), Namespace::from),
-                    name: binding.parent.name.as_str().into(),
-                    controller: binding.controller,
+                .map(|(gateway, controller)| AttachedGateway {
+                    namespace: gateway.namespace.clone(),
+                    name: gateway.name.clone(),
+                    controller,
                 })
                 .collect();
             if gateways.is_empty() {

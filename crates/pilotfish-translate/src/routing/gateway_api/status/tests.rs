@@ -62,7 +62,7 @@ fn of_route(world: &Arc<World>, kind: Kind) -> Vec<String> {
 /// The conditions of a Gateway, its addresses, and for each listener its routes and conditions.
 fn of_gateway(world: &Arc<World>) -> (Vec<String>, Option<Vec<String>>, Vec<String>) {
     let status = status(world, Kind::KubernetesGateway);
-    let Some(Status::Gateway { conditions, addresses, listeners }) = status.as_deref().cloned() else {
+    let Some(Status::Gateway { conditions, addresses, listeners, .. }) = status.as_deref().cloned() else {
         panic!("no status")
     };
     let addresses =
@@ -314,7 +314,7 @@ fn a_port_is_for_one_protocol() {
             "Conflicted:ProtocolConflict",
             "!Conflicted:NoConflicts",
             "!Conflicted:NoConflicts",
-            "Conflicted:HostnameConflict",
+            "Conflicted:ProtocolConflict",
             "!Conflicted:NoConflicts",
         ]
     );
