@@ -20,6 +20,7 @@ mod revision;
 mod service;
 mod special_address;
 mod spiffe;
+mod switches;
 pub mod topology;
 mod workload;
 mod world;
@@ -38,6 +39,7 @@ pub use service::{
 };
 pub use special_address::{SpecialAddress, destination_of};
 pub use spiffe::{SpiffeId, SpiffeIdError};
+pub use switches::Switches;
 pub use workload::{Workload, WorkloadKey, WorkloadKind};
 pub use world::{
     ChangeSet, Fact, NetworkGateway, SecretReader, ServiceEndpoints, ServiceKey, Update, World, WorldWriter,

@@ -67,7 +67,7 @@ impl Mesh {
         for update in self.controller.settle() {
             writer.apply(update);
         }
-        let translator = Translator::with_domain(ClusterDomain::new(self.domain));
+        let translator = Translator::with_settings(ClusterDomain::new(self.domain).into());
         let (world, _) = writer.publish().unwrap();
         translator.publish(world, &ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() });
         let dumped = proxies.iter().map(|(name, metadata)| {

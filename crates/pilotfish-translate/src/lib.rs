@@ -47,7 +47,7 @@ mod translator;
 mod xds;
 
 pub use analysis::{Analyzer, Code, Completeness, Finding, Known, Level};
-pub use engine::{EncodedResource, Refusal};
+pub use engine::{EncodedResource, Refusal, TranslationSettings};
 pub use envoy_filter::check_object;
 pub use limits::LIMITS;
 pub use proxy::{

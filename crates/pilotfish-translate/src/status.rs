@@ -4,14 +4,13 @@
 //! computing it never delays proxies. A change costs only the affected statuses.
 
 use crate::engine::memo::Memo;
-use crate::engine::{Cx, Query};
+use crate::engine::{Cx, Query, TranslationSettings};
 use crate::routing::gateway_api::{ApiStatus, KINDS, StatusView};
 use crate::routing::ingress::IngressStatus;
 use pilotfish_config::gateway_api::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, ListenerSet, TcpRoute, TlsRoute,
 };
 use pilotfish_config::status::{Controllers, Status};
-use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Kind, KindSpec, ObjectKey, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,9 +31,13 @@ pub struct StatusTranslator {
 impl StatusTranslator {
     /// Starts with an empty world, for the objects of that cluster that belong to these controllers.
     #[must_use]
-    pub fn new(domain: ClusterDomain, cluster: ClusterId, controllers: Controllers) -> Self {
+    pub fn new(
+        settings: impl Into<TranslationSettings>,
+        cluster: ClusterId,
+        controllers: Controllers,
+    ) -> Self {
         let query = Statuses { of: StatusView { cluster, controllers } };
-        Self { memo: Memo::with_domain(domain), query, known: Arc::default() }
+        Self { memo: Memo::with_settings(settings.into()), query, known: Arc::default() }
     }
 
     /// Advances to a world that differs by `changes` from the previous one, and returns the changed statuses.
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn a_change_reports_only_what_differs() {
         let mut translator =
-            StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
+            StatusTranslator::new(TranslationSettings::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let gateway = yaml(&line(API, "Gateway", "shop", "gw", listener));
@@ -156,7 +159,7 @@ mod tests {
     #[test]
     fn incremental_equals_from_scratch() {
         let mut translator =
-            StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
+            StatusTranslator::new(TranslationSettings::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let steps = [
@@ -169,7 +172,8 @@ mod tests {
         for updates in steps {
             step(&mut translator, &mut writer, updates);
         }
-        let mut new = StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
+        let mut new =
+            StatusTranslator::new(TranslationSettings::default(), "Kubernetes".into(), Controllers::Both);
         new.advance(Arc::new(writer.world().clone()), &ChangeSet::default());
         assert_eq!(translator.known, new.known);
         assert_eq!(translator.known.len(), 3);

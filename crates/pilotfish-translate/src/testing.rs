@@ -1,14 +1,14 @@
 //! Helpers for unit tests of queries: small worlds built by hand, and the evaluation of single queries.
 
-use crate::engine::Query;
 use crate::engine::memo::Memo;
+use crate::engine::{Query, TranslationSettings};
 use crate::proxy::Proxy;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{
     ChangeSet, ClusterAddresses, Endpoint, EndpointAttributes, ExportTo, HealthStatus, Hostname, InboundBy,
     Kind, KindSpec, Labels, Locality, Namespace, NetworkId, Object, ObjectKey, ObjectMeta, Origin, Port,
-    Protocol, Provider, Resolution, Service, ServiceKey, TlsMode, TrafficDistribution, Update, Workload,
-    WorkloadKey, WorkloadKind, World, WorldWriter,
+    Protocol, Provider, Resolution, Service, ServiceKey, Switches, TlsMode, TrafficDistribution, Update,
+    Workload, WorkloadKey, WorkloadKind, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::collections::BTreeSet;
@@ -50,7 +50,12 @@ pub(crate) fn world_of(objects: impl IntoIterator<Item = Object>) -> Arc<World> 
 
 /// The answer to one query in a world.
 pub(crate) fn evaluate<Q: Query>(world: &Arc<World>, query: &Q) -> Arc<Q::Output> {
-    let memo = Memo::new();
+    evaluate_with(Switches::default(), world, query)
+}
+
+/// Evaluates one query in a world, with other switches.
+pub(crate) fn evaluate_with<Q: Query>(switches: Switches, world: &Arc<World>, query: &Q) -> Arc<Q::Output> {
+    let memo = Memo::with_settings(TranslationSettings { switches, ..TranslationSettings::default() });
     let (current, _) = memo.advance(world.clone(), &ChangeSet::default());
     memo.get(&current, query).0
 }

@@ -202,6 +202,7 @@ fn help_has_settings_under_headings_and_logging_at_the_end() {
             "Multi-cluster",
             "Auto-registration",
             "Status and addresses",
+            "Switches of behaviour",
             "Webhooks and injection",
             "Logging"
         ],

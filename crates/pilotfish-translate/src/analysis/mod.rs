@@ -43,7 +43,7 @@ pub use code::{Code, Level};
 pub use finding::Finding;
 
 use crate::engine::memo::{Current, Memo};
-use crate::engine::{Cx, Query};
+use crate::engine::{Cx, Query, TranslationSettings};
 use crate::routing::gateway_api::StatusView;
 use crate::routing::header_of;
 use claims::Claims;
@@ -57,7 +57,7 @@ use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, Reques
 use pilotfish_config::status::Controllers;
 use pilotfish_config::telemetry::Telemetry;
 use pilotfish_model::{
-    ChangeSet, ClusterDomain, ClusterId, Fact, Kind, KindSpec, Object, ObjectKey, Typed, World, WorldWriter,
+    ChangeSet, ClusterId, Fact, Kind, KindSpec, Object, ObjectKey, Typed, World, WorldWriter,
 };
 use services::ServiceFindings;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,10 +132,15 @@ pub struct Analyzer {
 impl Analyzer {
     /// Creates an analyzer of an empty world, without findings.
     #[must_use]
-    pub fn new(domain: ClusterDomain, cluster: ClusterId, controllers: Controllers, known: Known) -> Self {
+    pub fn new(
+        settings: impl Into<TranslationSettings>,
+        cluster: ClusterId,
+        controllers: Controllers,
+        known: Known,
+    ) -> Self {
         let status = StatusView { cluster, controllers };
         Self {
-            memo: Memo::with_domain(domain),
+            memo: Memo::with_settings(settings.into()),
             setting: Arc::new(Setting { known, status }),
             has_world: false,
             found: BTreeMap::new(),

@@ -16,7 +16,7 @@ const NETWORKING: &str = "networking.istio.io/v1";
 const SECURITY: &str = "security.istio.io/v1";
 
 fn analyzer(known: Known) -> Analyzer {
-    Analyzer::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both, known)
+    Analyzer::new(TranslationSettings::default(), "Kubernetes".into(), Controllers::Both, known)
 }
 
 fn object(kind: &str, name: &str, spec: &str) -> String {

@@ -6,7 +6,7 @@ use pilotfish_config::mesh::{MeshConfig, OBJECT_NAME};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{
     Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Origin, SecretReader, Service,
-    ServiceEndpoints, ServiceKey, SpiffeId, Typed, Workload, WorkloadKey,
+    ServiceEndpoints, ServiceKey, SpiffeId, Switches, Typed, Workload, WorkloadKey,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -33,6 +33,12 @@ impl<'a> Cx<'a> {
     #[must_use]
     pub(crate) fn domain(&self) -> &'a ClusterDomain {
         self.memo.domain()
+    }
+
+    /// Switches of behaviour. They never change during the lifetime of the memo, either.
+    #[must_use]
+    pub(crate) fn switches(&self) -> Switches {
+        self.memo.settings().switches
     }
 
     /// Interned values that results share.

@@ -31,6 +31,7 @@ mod table;
 
 pub(crate) use reads::Reading;
 
+use super::TranslationSettings;
 use crate::engine::{Cx, Shared};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pilotfish_model::ClusterDomain;
@@ -145,7 +146,7 @@ pub(crate) struct Current {
 
 /// Results by query, and the readers of each fact.
 pub(crate) struct Memo {
-    domain: ClusterDomain,
+    settings: TranslationSettings,
     current: RwLock<Current>,
     /// True while `advance` waits for the readers of the current world.
     waiting: AtomicBool,
@@ -180,13 +181,13 @@ impl Memo {
     /// An empty memo for the domain `cluster.local`.
     #[cfg(test)]
     pub(crate) fn new() -> Self {
-        Self::with_domain(ClusterDomain::default())
+        Self::with_settings(TranslationSettings::default())
     }
 
-    /// An empty memo for a cluster domain.
-    pub(crate) fn with_domain(domain: ClusterDomain) -> Self {
+    /// An empty memo with these settings.
+    pub(crate) fn with_settings(settings: TranslationSettings) -> Self {
         Self {
-            domain,
+            settings,
             current: RwLock::new(Current { world: Arc::new(World::default()), revision: 0 }),
             waiting: AtomicBool::new(false),
             tables: RwLock::default(),
@@ -204,7 +205,11 @@ impl Memo {
     }
 
     pub(crate) fn domain(&self) -> &ClusterDomain {
-        &self.domain
+        &self.settings.domain
+    }
+
+    pub(crate) fn settings(&self) -> &TranslationSettings {
+        &self.settings
     }
 
     /// Locks the current world for reading, until the guard is dropped. One thread must not lock it twice.

@@ -6,6 +6,7 @@ mod by_content;
 mod cx;
 mod encoded;
 pub(crate) mod memo;
+mod settings;
 mod shared;
 
 pub(crate) use by_content::ByContent;
@@ -13,4 +14,5 @@ pub(crate) use cx::Cx;
 pub use encoded::{EncodedResource, Refusal};
 pub(crate) use encoded::{ResourceBatch, ResourceBatchKey, reference};
 pub(crate) use memo::Query;
+pub use settings::TranslationSettings;
 pub(crate) use shared::Shared;

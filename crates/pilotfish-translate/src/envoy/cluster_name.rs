@@ -9,6 +9,8 @@ pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
 pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
 /// Cluster for requests to hosts without a service, which the proxy looks up.
 pub(crate) const ALLOW_ANY_DYNAMIC_DNS: &str = "AllowAnyDynamicDNSCluster";
+/// Cluster of the SDS server at a socket beside a router.
+pub(crate) const EXTERNAL_SECRETS: &str = "sds-external";
 /// Cluster for traffic to ports of the workload without a service.
 pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 

@@ -12,8 +12,8 @@ pub(crate) mod stat_name;
 mod traffic_class;
 
 pub(crate) use cluster_name::{
-    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, NOWHERE, PASSTHROUGH, inbound_name,
-    outbound_name, port_number, sni_name,
+    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, EXTERNAL_SECRETS, INBOUND_PASSTHROUGH, NOWHERE,
+    PASSTHROUGH, inbound_name, outbound_name, port_number, sni_name,
 };
 pub(crate) use duration::duration;
 pub(crate) use dynamic_forward_proxy::DnsCache;

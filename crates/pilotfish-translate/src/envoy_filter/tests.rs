@@ -4,6 +4,7 @@ use super::value::{encode, parse};
 use super::*;
 use crate::engine::{Cx, Query};
 use crate::proxy::Proxy;
+use pilotfish_config::networking::PatchOperation;
 use pilotfish_config::{Limits, read, read_checked};
 use pilotfish_model::{Update, WorldWriter};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
@@ -21,9 +22,13 @@ use std::collections::BTreeMap;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 
 fn merged(target: &serde_json::Value, patch: &serde_json::Value) -> serde_json::Value {
+    merged_with(Lists::Append, target, patch)
+}
+
+fn merged_with(lists: Lists, target: &serde_json::Value, patch: &serde_json::Value) -> serde_json::Value {
     let message = parse(CLUSTER, target).unwrap();
     let mut cluster: Cluster = prost::Message::decode(&*encode(&message)).unwrap();
-    merge_into(&mut cluster, &parse(CLUSTER, patch).unwrap(), Lists::Append);
+    merge_into(&mut cluster, &parse(CLUSTER, patch).unwrap(), lists);
     let url = format!("type.googleapis.com/{CLUSTER}");
     let mut json = pilotfish_proto::to_json(&url, &prost::Message::encode_to_vec(&cluster)).unwrap();
     json.as_object_mut().unwrap().remove("@type");
@@ -665,4 +670,36 @@ fn what_is_bad_without_patches_is_patched_all_the_same() {
     let world = World::of(&[("shop", "a", spec)]);
     // A cluster without a name.
     assert_eq!(world.evaluate(&proxy("sidecar", &[], &[]), order), ["x"]);
+}
+
+/// Rule 27 of Istio 1.31: lists of the patch take the place of others, in any depth; all else merges.
+#[test]
+fn lists_of_a_patch_replace_those_that_are_there() {
+    let thresholds = |list: serde_json::Value| json!({"circuit_breakers": {"thresholds": list}});
+    #[rustfmt::skip]
+    let table = [
+        (thresholds(json!([{"max_retries": 1}, {"max_retries": 2}])), thresholds(json!([{"max_retries": 3}])),
+         thresholds(json!([{"max_retries": 3}]))),
+        // An empty list says nothing.
+        (thresholds(json!([{"max_retries": 1}])), thresholds(json!([])), thresholds(json!([{"max_retries": 1}]))),
+        // A list that is not in the patch stays.
+        (json!({"name": "a", "health_checks": [{"timeout": "1s"}]}), json!({"name": "b"}),
+         json!({"name": "b", "health_checks": [{"timeout": "1s"}]})),
+        // Maps and messages merge.
+        (json!({"metadata": {"filter_metadata": {"a": {"x": 1}}}, "circuit_breakers": {"thresholds": [{"max_retries": 1}]}}),
+         json!({"metadata": {"filter_metadata": {"b": {"y": 2}}}, "circuit_breakers": {"per_host_thresholds": [{"max_connections": 2}]}}),
+         json!({"metadata": {"filter_metadata": {"a": {"x": 1.0}, "b": {"y": 2.0}}},
+                "circuit_breakers": {"thresholds": [{"max_retries": 1}], "per_host_thresholds": [{"max_connections": 2}]}})),
+    ];
+    for (target, patch, want) in table {
+        assert_eq!(merged_with(Lists::Replace, &target, &patch), want, "{target} + {patch}");
+    }
+    for (operation, lists) in [
+        (PatchOperation::Merge, Some(Lists::Append)),
+        (PatchOperation::MergeAndReplaceList, Some(Lists::Replace)),
+        (PatchOperation::Add, None),
+        (PatchOperation::Replace, None),
+    ] {
+        assert_eq!(Lists::of(operation), lists, "{operation:?}");
+    }
 }

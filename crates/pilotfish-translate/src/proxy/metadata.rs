@@ -8,7 +8,7 @@ use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The keys that are read by name, in order.
-const READ: [&str; 28] = [
+const READ: [&str; 30] = [
     "APP_CONTAINERS",
     "AUTO_REGISTER_GROUP",
     "CLUSTER_ID",
@@ -17,6 +17,7 @@ const READ: [&str; 28] = [
     "DNS_PROXY_ADDR",
     "DUAL_STACK",
     "ENABLE_HBONE",
+    "ENABLE_SELF_DISCOVERY",
     "ENVOY_PROMETHEUS_PORT",
     "ENVOY_STATUS_PORT",
     "HTTP10",
@@ -36,6 +37,7 @@ const READ: [&str; 28] = [
     "UNPRIVILEGED_POD",
     "WORKLOAD_ENTRY",
     "WORKLOAD_NAME",
+    "credential",
     "file-credential",
 ];
 

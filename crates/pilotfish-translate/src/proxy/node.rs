@@ -331,6 +331,12 @@ impl Proxy {
         matches!(self.meta(key), "true" | "1")
     }
 
+    /// True if an SDS server listens at a socket beside it.
+    #[must_use]
+    pub(crate) fn has_credential_socket(&self) -> bool {
+        self.meta("credential") == "true"
+    }
+
     /// About how many bytes it takes, with what its views have of it.
     #[must_use]
     pub fn weight(&self) -> usize {

@@ -39,7 +39,7 @@ impl Query for DestinationServicesOf {
             return Vec::new();
         }
         let visible = cx.get(&VisibleTo(own.clone()));
-        let best = best_services(own, &hidden, || visible.iter(), |host| used.contains_key(host));
+        let best = best_services(cx, own, &hidden, || visible.iter(), |host| used.contains_key(host));
         best.into_iter()
             .filter_map(|(host, service)| match (listener.matched_port(), used.get(&host)?) {
                 (Some(port), _) => only_port(&service, port),
@@ -84,6 +84,7 @@ fn ports_by_host(cx: &Cx<'_>, scope: &Scope, listener: usize) -> BTreeMap<Hostna
 /// Returns the preferred service of each wanted host: of the namespace itself, exported or not, or else of
 /// those visible to it.
 pub(super) fn best_services<'a, V: Iterator<Item = &'a Arc<Service>>>(
+    cx: &Cx<'_>,
     own: &Namespace,
     hidden: &'a [Arc<Service>],
     visible: impl Fn() -> V,
@@ -91,11 +92,13 @@ pub(super) fn best_services<'a, V: Iterator<Item = &'a Arc<Service>>>(
 ) -> BTreeMap<Hostname, Arc<Service>> {
     let mut best: BTreeMap<Hostname, Arc<Service>> = BTreeMap::new();
     // Own services of the namespace come first, then the registry decides; among own services of one
-    // registry, the oldest wins.
+    // registry, the oldest wins. Without the switch, the name of another namespace decides.
+    let by_registry = cx.switches().best_service_namespace;
     let rank = |service: &Arc<Service>| {
         let is_own = service.namespace == *own;
         let age = if is_own { service.created } else { 0 };
-        (!is_own, service.provider, age)
+        let namespace = (!is_own && !by_registry).then(|| service.namespace.clone());
+        (!is_own, namespace, service.provider, age)
     };
     for service in hidden.iter().chain(visible()) {
         if !is_wanted(&service.hostname) {

@@ -207,7 +207,7 @@ pub(crate) fn service_seen(
     let imported = imported(kind, from, &visible);
     imported.iter().for_each(|service| services.add(service));
     if kind != ProxyKind::Router && !hidden.is_empty() {
-        let best = best_services(from, &hidden, || visible.iter(), |_| true);
+        let best = best_services(cx, from, &hidden, || visible.iter(), |_| true);
         best.values().for_each(|service| services.add(service));
     }
     services.finish().list.pop()

@@ -1,8 +1,13 @@
 use super::{EgressOf, ListenerServicesOf, Scope, ServicesOf};
 use crate::engine::{Cx, Query};
 use crate::proxy::{Proxy, ProxyKind};
-use crate::testing::{TestService, evaluate, labels, line, service, sidecar, world, yaml};
-use pilotfish_model::{ExportTo, Hostname, Port, Protocol, Resolution, Service, Update, World};
+use crate::testing::{
+    TestService, evaluate, evaluate_with, labels, line, mesh, service, sidecar, world, yaml,
+};
+use pilotfish_config::mesh::MeshConfig;
+use pilotfish_model::{
+    ExportTo, Hostname, Kind, ObjectKey, Origin, Port, Protocol, Resolution, Service, Switches, Update, World,
+};
 use std::sync::Arc;
 
 /// The scope of a proxy, as a question.
@@ -101,6 +106,31 @@ fn of_several_namespaces_the_own_one_has_a_host_then_one_of_kubernetes_then_the_
     let mut found = of_scope(&world, &shop(None));
     found.sort();
     assert_eq!(found, want);
+}
+
+/// Rule 3 of Istio 1.31, and its switch.
+#[test]
+fn a_destination_of_several_namespaces_is_the_best_or_the_first_by_name() {
+    let external = |namespace: &str, created: i64| {
+        external("a.com", namespace, &[80]).with(|service| service.created = created).update()
+    };
+    let kubernetes =
+        service("x", "three").with(|service| service.hostname = Hostname::parse("a.com").unwrap());
+    let narrow = sidecar_object("shop", "s", "{egress: [{hosts: [./x.com]}]}");
+    let route =
+        virtual_service("shop", "x", "{hosts: [x.com], http: [{route: [{destination: {host: a.com}}]}]}");
+    for (more, best, first) in [
+        (vec![], "a.com/two:80", "a.com/one:80"),
+        (vec![kubernetes.update()], "a.com/three:80", "a.com/one:80"),
+        (vec![kubernetes.update(), external("shop", 9)], "a.com/shop:80", "a.com/shop:80"),
+    ] {
+        let updates = narrow.iter().chain(&route).cloned().chain(more);
+        let world = world(updates.chain([external("one", 2), external("two", 1)]));
+        let query = ServicesOf(shop(Some("s")));
+        let off = Switches { best_service_namespace: false, ..Switches::default() };
+        assert_eq!(shown(evaluate(&world, &query).list.iter()), [best]);
+        assert_eq!(shown(evaluate_with(off, &world, &query).list.iter()), [first]);
+    }
 }
 
 #[test]
@@ -319,4 +349,74 @@ fn of_several_services_of_a_host_a_hidden_one_gives_way_as_any_other_does() {
     );
     // Among destinations, the own namespace comes first.
     assert_eq!(of_scope(&imported, &shop(Some("s"))), ["a.com/shop:80,81"]);
+}
+
+/// Rule 21 of Istio 1.31: the mesh caps who may see the ServiceEntries of a namespace.
+#[test]
+fn visibility_of_service_entries_is_capped_by_the_first_policy_that_matches_their_namespace() {
+    let policy = |visibility: &str, rules: &str| {
+        format!(r#"{{"visibility": "{visibility}", "matchingRules": [{rules}]}}"#)
+    };
+    let selects =
+        |label: &str| format!(r#"{{"namespaceSelector": {{"matchLabels": {{"team": "{label}"}}}}}}"#);
+    let named = |name: &str| {
+        format!(r#"{{"namespaceSelector": {{"matchLabels": {{"kubernetes.io/metadata.name": "{name}"}}}}}}"#)
+    };
+    let settings = |applies: bool, default: &str, policies: &[String]| {
+        format!(
+            r#"{{"serviceEntryVisibility": {{"applyToSidecars": {applies}, "defaultVisibility": "{default}", "policies": [{}]}}}}"#,
+            policies.join(",")
+        )
+    };
+    let own = || ExportTo::Namespaces(["pay".into()].into());
+    let shop_alone = || ExportTo::Namespaces(["shop".into()].into());
+    let both = || ExportTo::Namespaces(["pay".into(), "shop".into()].into());
+    // Seen from another namespace, and from its own.
+    for (settings, export, seen) in [
+        (settings(false, "NONE", &[]), ExportTo::Unset, [true, true]),
+        (settings(true, "UNSPECIFIED", &[]), ExportTo::Unset, [true, true]),
+        (settings(true, "PUBLIC", &[]), ExportTo::Unset, [true, true]),
+        (settings(true, "NAMESPACE", &[]), ExportTo::Unset, [false, true]),
+        (settings(true, "NAMESPACE", &[]), own(), [false, true]),
+        (settings(true, "NAMESPACE", &[]), both(), [false, true]),
+        (settings(true, "NAMESPACE", &[]), shop_alone(), [false, false]),
+        (settings(true, "NAMESPACE", &[]), ExportTo::Nobody, [false, false]),
+        (settings(true, "NONE", &[]), ExportTo::Public, [false, false]),
+        (settings(true, "NONE", &[policy("PUBLIC", &selects("money"))]), ExportTo::Unset, [true, true]),
+        (settings(true, "NONE", &[policy("PUBLIC", &selects("other"))]), ExportTo::Unset, [false, false]),
+        (settings(true, "NONE", &[policy("PUBLIC", &named("pay"))]), ExportTo::Unset, [true, true]),
+        (
+            settings(true, "NONE", &[policy("PUBLIC", &format!("{},{}", selects("money"), named("shop")))]),
+            ExportTo::Unset,
+            [false, false],
+        ),
+        (
+            settings(true, "NONE", &[policy("NAMESPACE", ""), policy("PUBLIC", &named("pay"))]),
+            ExportTo::Unset,
+            [false, true],
+        ),
+        (settings(true, "NONE", &[policy("PUBLIC", "{}")]), ExportTo::Unset, [false, false]),
+    ] {
+        let config: MeshConfig = serde_json::from_str(&settings).unwrap();
+        let namespace =
+            yaml("{apiVersion: v1, kind: Namespace, metadata: {name: pay, labels: {team: money}}}");
+        let entry = external("a.com", "pay", &[80]).with(|service| {
+            service.export_to = export.clone();
+            let key = ObjectKey::new(Kind::ServiceEntry, "pay", "entry");
+            service.provenance = Origin::object(key, "Kubernetes");
+        });
+        let kubernetes = service("web", "pay").update();
+        let updates = [Update::Object(mesh(config)), entry.update(), kubernetes];
+        let world = world(namespace.into_iter().chain(updates));
+        let sees = |namespace: &str| {
+            let scope = Scope { namespace: namespace.into(), ..shop(None) };
+            let services = of_scope(&world, &scope);
+            assert!(
+                services.iter().any(|name| name.starts_with("web.pay")),
+                "Kubernetes Services are not capped"
+            );
+            services.iter().any(|name| name.starts_with("a.com"))
+        };
+        assert_eq!([sees("shop"), sees("pay")], seen, "{settings} {export:?}");
+    }
 }

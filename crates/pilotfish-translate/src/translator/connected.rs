@@ -1,6 +1,7 @@
 //! Accessors to the connected proxies.
 
 use super::{ClientId, Translator};
+use crate::engine::TranslationSettings;
 use crate::proxy::Proxy;
 use pilotfish_model::ClusterDomain;
 use std::collections::BTreeMap;
@@ -10,7 +11,13 @@ impl Translator {
     /// Creates a translator of an empty world with the same settings, for dry runs.
     #[must_use]
     pub fn scratch(&self) -> Self {
-        Self::with_domain(self.memo.domain().clone())
+        Self::with_settings(self.settings().clone())
+    }
+
+    /// The settings of translation.
+    #[must_use]
+    pub fn settings(&self) -> &TranslationSettings {
+        self.memo.settings()
     }
 
     /// The domain of Kubernetes Services.

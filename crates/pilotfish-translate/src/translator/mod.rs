@@ -17,7 +17,7 @@ pub use explain::{HostSeen, Unranked, Unseen};
 pub use gateways::{GatewayConsidered, GatewaySelection, GatewaysConsidered};
 
 use crate::engine::memo::{Current, Memo, Node, Touched};
-use crate::engine::{EncodedResource, Refusal, ResourceBatch, ResourceBatchKey};
+use crate::engine::{EncodedResource, Refusal, ResourceBatch, ResourceBatchKey, TranslationSettings};
 use crate::proxy::Proxy;
 use crate::routing::{RefusedDelegate, RefusedDelegates};
 use crate::services::alias::RefusedAliases;
@@ -26,7 +26,6 @@ use crate::translator::ahead::Helpers;
 use crate::translator::clients::{Clients, Connected};
 use crate::translator::view::{Generate, Index, IndexOf, SharedView, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
-use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, World};
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
@@ -114,14 +113,14 @@ impl Translator {
     /// A translator of an empty world, for the domain `cluster.local`.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_domain(ClusterDomain::default())
+        Self::with_settings(TranslationSettings::default())
     }
 
-    /// A translator of an empty world whose Kubernetes Services are below another domain.
+    /// A translator of an empty world with other settings.
     #[must_use]
-    pub fn with_domain(domain: ClusterDomain) -> Self {
+    pub fn with_settings(settings: TranslationSettings) -> Self {
         Self {
-            memo: Arc::new(Memo::with_domain(domain)),
+            memo: Arc::new(Memo::with_settings(settings)),
             clients: Arc::default(),
             helpers: Helpers::default(),
         }

@@ -126,6 +126,7 @@ impl View {
     /// nothing has to be computed or stored for it. Returns `None` for names that may have a resource.
     pub(super) fn absence(&self, name: &str) -> Option<Absence> {
         match self {
+            Self::Endpoint(view) if view.names_own_workload(name) => None,
             Self::Endpoint(_) => Some(ClusterName::parse(name).map_or(Absence::Always, Absence::While)),
             // A patch may add something to any route configuration.
             Self::Route(view, layer) if layer.is_empty() => {

@@ -4,7 +4,7 @@ use super::Hashes;
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_model::{
     ClusterDomain, Endpoint, Kind, NetworkGateway, Object, ObjectKey, ObjectMeta, SecretReader, Service,
-    ServiceKey, ShardKey, Update, Workload, WorkloadKey,
+    ServiceKey, ShardKey, Switches, Update, Workload, WorkloadKey,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,6 +33,9 @@ pub(super) struct Begin {
     pub(super) version: String,
     pub(super) at: String,
     pub(super) domain: ClusterDomain,
+    /// Those of the process; the default ones in records of versions without.
+    #[serde(default)]
+    pub(super) switches: Switches,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

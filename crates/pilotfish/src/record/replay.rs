@@ -7,7 +7,7 @@ use pilotfish_explain::{Subject, held};
 use pilotfish_model::{ChangeSet, World, WorldWriter};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
-use pilotfish_translate::{Proxy, Translator};
+use pilotfish_translate::{Proxy, TranslationSettings, Translator};
 use prost::Message;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -99,7 +99,10 @@ impl Replay {
         }
         Ok(Self {
             version: begin.version,
-            translator: Translator::with_domain(begin.domain),
+            translator: Translator::with_settings(TranslationSettings {
+                domain: begin.domain,
+                switches: begin.switches,
+            }),
             writer: WorldWriter::new(),
             subjects: Vec::new(),
             from: None,

@@ -47,6 +47,7 @@ pub(crate) fn write(
         version: crate::serve::VERSION.to_owned(),
         at: time(SystemTime::now()),
         domain: empty.domain().clone(),
+        switches: empty.settings().switches,
     }))?;
     for proxy in &proxies {
         record.line(&Line::Proxy(recorded(proxy)))?;

@@ -41,8 +41,12 @@ struct State {
 impl Analysis {
     pub(super) fn new(settings: &Settings, shared: &Arc<Shared>) -> Arc<Self> {
         let cluster = settings.registries.settings.cluster.clone();
-        let analyzer =
-            Analyzer::new(super::domain(settings), cluster, settings.status.controllers, Known::default());
+        let analyzer = Analyzer::new(
+            super::translation(settings),
+            cluster,
+            settings.status.controllers,
+            Known::default(),
+        );
         Arc::new(Self {
             state: Mutex::new(State { analyzer, world: Arc::default() }),
             shared: shared.clone(),

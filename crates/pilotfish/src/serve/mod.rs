@@ -45,7 +45,7 @@ use parking_lot::Mutex;
 use pilotfish_admin::{Access, Feed, Metrics};
 use pilotfish_model::ClusterDomain;
 use pilotfish_registry::MultiClusterServices;
-use pilotfish_translate::Translator;
+use pilotfish_translate::{TranslationSettings, Translator};
 use pilotfish_xds::{Fanout, StreamLimits};
 use registration::Registration;
 use registries::Registries;
@@ -103,7 +103,7 @@ impl Bound {
         let registration =
             Registration::open(&settings, &mut registries, &shared, &metrics, &recorder).await?;
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
-        let translator = Arc::new(Translator::with_domain(domain(&settings)));
+        let translator = Arc::new(Translator::with_settings(translation(&settings)));
         let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
         let (questions, asked) = Questions::new(settings.admin.allow_remote_debug);
         let resources =
@@ -305,6 +305,11 @@ fn resources(
     let resources = Resources::new(translator, settings.xds.trust_nodes).with_questions(questions);
     let registrar = auto_registration.map(AutoRegistration::registrar);
     Arc::new(resources.with_registrar(registrar).with_secret_rights(rights).with_configuration(clients))
+}
+
+/// Returns the settings of translation.
+fn translation(settings: &Settings) -> TranslationSettings {
+    TranslationSettings { domain: domain(settings), switches: settings.switches }
 }
 
 /// Returns the domain of the host names of Kubernetes Services.

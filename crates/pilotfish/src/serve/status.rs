@@ -20,9 +20,8 @@ use pilotfish_kube::NoopObserver;
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings, STATUS_LEASE};
 use pilotfish_kube_writer::status::{DesiredStatuses, StatusSettings as WriterSettings, StatusWriter};
-use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, ObjectKey, Revision};
-use pilotfish_translate::{Level, StatusTranslator, kinds};
+use pilotfish_translate::{Level, StatusTranslator, TranslationSettings, kinds};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
@@ -40,7 +39,7 @@ pub(super) fn subsystem(
     let work = StatusWork {
         client: client.clone(),
         cluster: settings.registries.settings.cluster.clone(),
-        domain: super::domain(settings),
+        translation: super::translation(settings),
         settings: settings.status,
         shared: shared.clone(),
         metrics: metrics.clone(),
@@ -56,7 +55,7 @@ pub(super) fn subsystem(
 struct StatusWork {
     client: Client,
     cluster: ClusterId,
-    domain: ClusterDomain,
+    translation: TranslationSettings,
     settings: StatusSettings,
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
@@ -86,8 +85,11 @@ impl StatusWork {
             let _gauge = LeaderGauge::set(&self.metrics);
             let (sender, wanted) = mpsc::channel(1);
             let writer = StatusWriter::new(self.client.clone(), self.writer_settings(), leadership.clone());
-            let book =
-                StatusTranslator::new(self.domain.clone(), self.cluster.clone(), self.settings.controllers);
+            let book = StatusTranslator::new(
+                self.translation.clone(),
+                self.cluster.clone(),
+                self.settings.controllers,
+            );
             tokio::select! {
                 () = writer.run(wanted) => {}
                 ended = follow(&self.shared, book, sender) => return ended,

@@ -18,6 +18,7 @@ mod registration;
 mod registries;
 mod sources;
 mod status;
+mod switches;
 mod telemetry;
 mod tls;
 mod webhooks;
@@ -32,6 +33,7 @@ use registries::LiveRegistry;
 pub(crate) use registries::{RegistriesArgs, RegistriesSettings};
 pub(crate) use sources::{SourceArgs, SourceSettings};
 pub(crate) use status::{StatusArgs, StatusSettings, WriteStatus};
+pub(crate) use switches::SwitchArgs;
 pub(crate) use telemetry::{TelemetryArgs, TelemetrySettings};
 pub(crate) use tls::{AUDIENCE, CertificateSource, TlsArgs, TlsSettings};
 pub(crate) use webhooks::WebhookArgs;
@@ -40,6 +42,7 @@ pub(crate) use xds::{XdsArgs, XdsSettings};
 use crate::serve::webhooks::WebhookSettings;
 use check::Check;
 use clap::Args;
+use pilotfish_model::Switches;
 use pilotfish_registry::RegistryTable;
 use pilotfish_source::read_regular_text;
 use std::path::PathBuf;
@@ -84,6 +87,7 @@ groups! {
     multi_cluster: MultiClusterArgs,
     auto_registration: AutoRegistrationArgs,
     status: StatusArgs,
+    switches: SwitchArgs,
     webhooks: WebhookArgs,
 }
 
@@ -106,6 +110,7 @@ pub(crate) struct Settings {
     /// `None` where no traces are sent.
     pub(crate) telemetry: Option<TelemetrySettings>,
     pub(crate) status: StatusSettings,
+    pub(crate) switches: Switches,
     /// `None` where there are no webhooks.
     pub(crate) webhooks: Option<WebhookSettings>,
 }
@@ -155,6 +160,7 @@ impl ServeArgs {
             registries,
             auto_registration,
             status,
+            switches: self.switches.check(&mut check),
             webhooks,
         };
         check.finish(settings)

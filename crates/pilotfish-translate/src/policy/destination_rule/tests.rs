@@ -1,7 +1,7 @@
 use super::{DestinationRules, DestinationRulesFor};
 use crate::engine::Query;
 use crate::engine::memo::Memo;
-use pilotfish_config::mesh::MeshConfig;
+use pilotfish_config::mesh::{DefaultTrafficPolicy, MeshConfig};
 use pilotfish_config::networking::ClientTlsMode;
 use pilotfish_config::{Limits, read};
 use pilotfish_model::{ChangeSet, Hostname, Labels, ServiceKey, Update, WorldWriter};
@@ -314,5 +314,46 @@ fn tls_mode_of_a_subset_falls_back_to_that_of_the_host() {
         ("port", 90, Mutual),
     ] {
         assert_eq!(rule.endpoint_tls_mode(subset, number), Some(want), "{subset}:{number}");
+    }
+}
+
+/// Rule 19 of Istio 1.31: blocks of the mesh's policy are under those of rules, each as a whole.
+#[test]
+fn blocks_of_the_mesh_stand_in_for_those_that_a_policy_lacks() {
+    let mesh: DefaultTrafficPolicy = serde_json::from_str(
+        r#"{"connectionPool": {"tcp": {"maxConnections": 1}}, "outlierDetection": {"consecutive5xxErrors": 1}}"#,
+    )
+    .unwrap();
+    let pool = |connections: i32| format!("connectionPool: {{tcp: {{maxConnections: {connections}}}}}");
+    let ejects = |errors: u32| format!("outlierDetection: {{consecutive5xxErrors: {errors}}}");
+    let port = |settings: &str| format!("portLevelSettings: [{{port: {{number: 80}}, {settings}}}]");
+    // Of the host: its policy, then connections and errors; of the subset: its policy, then the same.
+    for (host, of_host, subset, of_subset) in [
+        (String::new(), (Some(1), Some(1)), String::new(), (Some(1), Some(1))),
+        (pool(2), (Some(2), Some(1)), String::new(), (Some(2), Some(1))),
+        (ejects(2), (Some(1), Some(2)), pool(3), (Some(3), Some(2))),
+        (format!("{}, {}", pool(2), ejects(2)), (Some(2), Some(2)), ejects(3), (Some(2), Some(3))),
+        // Settings of the port hide the policy's blocks, not the mesh's.
+        (format!("{}, {}", pool(2), port("tls: {}")), (Some(1), Some(1)), String::new(), (Some(1), Some(1))),
+        (format!("{}, {}", ejects(2), port(&pool(4))), (Some(4), Some(1)), String::new(), (Some(4), Some(1))),
+        // Those of a subset hide both.
+        (pool(2), (Some(2), Some(1)), port("tls: {}"), (None, None)),
+        (pool(2), (Some(2), Some(1)), port(&ejects(5)), (None, Some(5))),
+    ] {
+        let spec = format!(
+            "{{host: catalog, trafficPolicy: {{{host}}}, subsets: [{{name: v1, trafficPolicy: {{{subset}}}}}]}}"
+        );
+        let world = World::of(&[("shop", "rule", &spec)]);
+        let rules = world.rules("shop", CATALOG, "shop");
+        let rule = rules.outbound(&Labels::default()).unwrap();
+        let values = |policy: &super::Policy<'_>| {
+            let connections =
+                policy.connection_pool.and_then(|pool| Some(pool.tcp.as_ref()?.max_connections));
+            (connections, policy.outlier_detection.and_then(|ejects| ejects.consecutive_5xx_errors))
+        };
+        assert_eq!(values(&rule.policy(80).over_mesh(Some(&mesh))), of_host, "{spec}");
+        let v1 = rule.subset("v1").unwrap();
+        let policy = rule.subset_policy_over_mesh(v1, 80, Some(&mesh));
+        assert_eq!(values(&policy), of_subset, "{spec}");
     }
 }

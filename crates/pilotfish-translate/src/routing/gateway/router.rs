@@ -50,7 +50,11 @@ impl RouterGateways {
                 target.service.namespace == header.routers && hosts.contains(&target.service.hostname)
             }),
         };
-        let gateways = strictly_merged(&all.iter().filter(has).collect::<Vec<_>>());
+        let own: Vec<&GatewayHeader> = all.iter().filter(has).collect();
+        let gateways: Arc<[GatewayId]> = match cx.switches().strict_gateway_merging {
+            true => strictly_merged(&own),
+            false => own.iter().map(|header| header.id.clone()).collect(),
+        };
         if gateways.is_empty() {
             return Self::default();
         }

@@ -1,9 +1,11 @@
 use super::router::Reached;
 use super::{AllGateways, MergedGatewaysOf, RouterGateways};
+use crate::engine::{Cx, Query};
+use crate::proxy::{Proxy, ProxyKind};
 use crate::routing::ir::GatewayId;
-use crate::testing::{evaluate, world_of};
+use crate::testing::{evaluate, evaluate_with, labels, line, service, sidecar, world_of, yaml};
 use pilotfish_config::{Limits, read};
-use pilotfish_model::{Hostname, Kind, ServiceKey, World};
+use pilotfish_model::{Hostname, Kind, ServiceKey, Switches, World};
 use std::sync::Arc;
 
 fn world(servers: &[&str]) -> Arc<World> {
@@ -123,4 +125,56 @@ fn sources_are_kept_apart() {
     let headers = evaluate(&world, &AllGateways);
     assert_eq!(headers[0].id.source, Kind::Gateway);
     assert_eq!(&*headers[0].id.reference(), "edge/g0");
+}
+
+/// The gateways of a router, as `namespace/name`, as a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct GatewaysOf(Proxy);
+
+impl Query for GatewaysOf {
+    type Output = Vec<String>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Vec<String> {
+        let name = |id: &GatewayId| format!("{}/{}", id.namespace, id.name.split('~').next().unwrap());
+        let mut names: Vec<String> = RouterGateways::of(cx, &self.0).gateways.iter().map(name).collect();
+        names.sort();
+        names
+    }
+}
+
+/// Rule 10 of Istio 1.31, and its switch.
+#[test]
+fn behind_a_managed_gateway_gateways_of_other_namespaces_do_not_count() {
+    let app = || labels(&[("app", "public")]);
+    let router = Proxy {
+        kind: ProxyKind::Router,
+        cluster: "Kubernetes".into(),
+        labels: app(),
+        ..sidecar("public-istio-0", "edge")
+    };
+    let own = service("public-istio", "edge").with(|service| service.selector = app());
+    let base = || vec![own.update()];
+    let api = |addresses: &str| {
+        let spec = format!(
+            "{{gatewayClassName: istio, {addresses}listeners: [{{name: http, port: 80, protocol: HTTP}}]}}"
+        );
+        yaml(&line("gateway.networking.k8s.io/v1", "Gateway", "edge", "public", &spec))
+    };
+    let istio = |namespace: &str| {
+        let spec = "{servers: [{port: {number: 8090, name: http, protocol: HTTP}, hosts: ['*']}]}";
+        yaml(&line("networking.istio.io/v1", "Gateway", namespace, "any", spec))
+    };
+    let named = "addresses: [{type: Hostname, value: public-istio.edge.svc.cluster.local}], ";
+    let all = ["apps/any", "edge/any", "edge/public"];
+    for (gateway, strict) in [
+        (api(""), &["edge/any", "edge/public"][..]),
+        (api("addresses: [{type: IPAddress, value: 10.0.0.1}], "), &["edge/any", "edge/public"]),
+        (api(named), &all),
+    ] {
+        let world = crate::testing::world([base(), gateway, istio("apps"), istio("edge")].concat());
+        let query = GatewaysOf(router.clone());
+        let off = Switches { strict_gateway_merging: false, ..Switches::default() };
+        assert_eq!(*evaluate(&world, &query), strict);
+        assert_eq!(*evaluate_with(off, &world, &query), all);
+    }
 }

@@ -329,3 +329,28 @@ fn a_selector_that_is_missing_admits_no_namespace() {
     });
     assert!(rules(&world_of(closed)).is_empty());
 }
+
+/// Rule 36 of Istio 1.31: hosts of a TLSRoute are cut to the listener's.
+#[test]
+fn hosts_of_a_tls_route_are_cut_to_those_of_the_listener() {
+    for (listener, route, expected) in [
+        ("", "a.example.com", Some("a.example.com")),
+        ("a.example.com", "'*.example.com'", Some("a.example.com")),
+        ("'*.example.com'", "a.example.com, b.org", Some("a.example.com")),
+        ("'*.example.com'", "'*.a.example.com'", Some("*.a.example.com")),
+        ("'*.a.example.com'", "'*.example.com'", Some("*.a.example.com")),
+        ("a.example.com", "b.example.com", None),
+    ] {
+        let hostname = if listener.is_empty() { String::new() } else { format!("hostname: {listener}, ") };
+        let listener =
+            format!("{{name: tls, port: 443, protocol: TLS, {hostname}tls: {{mode: Passthrough}}}}");
+        let spec = format!(
+            "{{parentRefs: [{{name: gw}}], hostnames: [{route}], rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}"
+        );
+        let route = crate::testing::line(GATEWAY, "TLSRoute", "edge", "r", &spec);
+        let made = made(&with_services(&(gateway_line(&listener) + &route)));
+        let cut: Vec<String> = made.iter().map(|made| made.split_once(' ').unwrap().1.to_owned()).collect();
+        let expected = expected.map(|host| format!("[{host}] sni {host}"));
+        assert_eq!(cut, Vec::from_iter(expected), "{listener} {spec}");
+    }
+}

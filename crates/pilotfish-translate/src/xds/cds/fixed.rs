@@ -8,7 +8,8 @@ use super::tls::{self, Peer};
 use super::view::{InboundClusters, ProxyFacets};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{
-    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, DnsCache, INBOUND_PASSTHROUGH, PASSTHROUGH, TrafficClass, duration,
+    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, DnsCache, EXTERNAL_SECRETS, INBOUND_PASSTHROUGH, PASSTHROUGH,
+    TrafficClass, duration,
 };
 use crate::proxy::{IpFamilies, ProxyKind};
 use pilotfish_config::mesh::MeshConfig;
@@ -17,12 +18,19 @@ use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
 use pilotfish_proto::envoy::config::core::v3::{
-    BindConfig, ExtraSourceAddress, SocketAddress, socket_address,
+    Address, BindConfig, ExtraSourceAddress, Pipe, SocketAddress, address, socket_address,
+};
+use pilotfish_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use pilotfish_proto::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
 };
 
 /// Source addresses that rules of iptables leave alone.
 const V4_SOURCE: &str = "127.0.0.6";
 const V6_SOURCE: &str = "::6";
+
+/// Socket of the SDS server that hands out the external credentials of a router.
+const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
 
 /// How long passed-through connections may be idle.
 const IDLE_SECONDS: i64 = 300;
@@ -41,6 +49,9 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ProxyFacets) -> Vec<EncodedResource
         drafts.push((TrafficClass::Outbound, outbound));
         drafts.extend(unknown_hosts.map(|draft| (TrafficClass::Outbound, draft)));
         drafts.push((TrafficClass::Inbound, inbound));
+    }
+    if facets.credential_socket {
+        drafts.push((facets.context(), external_secrets()));
     }
     let encode = |(context, mut draft): (TrafficClass, Draft)| {
         draft.cluster.connect_timeout = draft.cluster.connect_timeout.or(mesh.connect_timeout.map(duration));
@@ -78,6 +89,28 @@ fn dynamic(facets: &ProxyFacets, mesh: &MeshConfig, cache: &DnsCache) -> Draft {
     draft
 }
 
+/// The cluster of the SDS server at the socket beside a router.
+fn external_secrets() -> Draft {
+    let mut draft = Draft::new(EXTERNAL_SECRETS.to_owned(), DiscoveryType::Static);
+    draft.set_http2();
+    let pipe = Pipe { path: CREDENTIAL_SOCKET.to_owned(), ..Pipe::default() };
+    let endpoint = Endpoint {
+        address: Some(Address { address: Some(address::Address::Pipe(pipe)) }),
+        ..Endpoint::default()
+    };
+    let endpoint =
+        LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() };
+    draft.cluster.load_assignment = Some(ClusterLoadAssignment {
+        cluster_name: EXTERNAL_SECRETS.to_owned(),
+        endpoints: vec![LocalityLbEndpoints {
+            lb_endpoints: vec![endpoint],
+            ..LocalityLbEndpoints::default()
+        }],
+        ..ClusterLoadAssignment::default()
+    });
+    draft
+}
+
 /// Applies the HTTP settings of clusters that pass requests on.
 fn pass_on(draft: &mut Draft, facets: &ProxyFacets) {
     draft.set_protocol(Protocol::Unsupported, true, facets.preserve_case);
@@ -96,17 +129,17 @@ fn first_source(families: IpFamilies) -> BindConfig {
         IpFamilies::V4 | IpFamilies::Dual => V4_SOURCE,
         IpFamilies::V6 => V6_SOURCE,
     };
-    BindConfig { source_address: Some(address(source)), ..BindConfig::default() }
+    BindConfig { source_address: Some(socket(source)), ..BindConfig::default() }
 }
 
 /// The same where connections of both families may come.
 fn own_sources(families: IpFamilies) -> BindConfig {
-    let extra = ExtraSourceAddress { address: Some(address(V6_SOURCE)), ..ExtraSourceAddress::default() };
+    let extra = ExtraSourceAddress { address: Some(socket(V6_SOURCE)), ..ExtraSourceAddress::default() };
     let extra = (families == IpFamilies::Dual).then_some(extra);
     BindConfig { extra_source_addresses: extra.into_iter().collect(), ..first_source(families) }
 }
 
-fn address(ip: &str) -> SocketAddress {
+fn socket(ip: &str) -> SocketAddress {
     SocketAddress {
         address: ip.to_owned(),
         port_specifier: Some(socket_address::PortSpecifier::PortValue(0)),

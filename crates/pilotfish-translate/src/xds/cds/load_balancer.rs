@@ -7,7 +7,7 @@ use pilotfish_config::networking::{
     ConsistentHashLb, LoadBalancerSettings, LocalityLoadBalancerSetting, SimpleLb,
     ZoneAwareLoadBalancerSetting,
 };
-use pilotfish_model::{Service, TrafficDistribution};
+use pilotfish_model::{Service, Switches, TrafficDistribution};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::common_lb_config::{
     LocalityConfigSpecifier, LocalityWeightedLbConfig, ZoneAwareLbConfig,
@@ -32,15 +32,16 @@ const NO_RUNTIME_KEY: &str = "(";
 pub(super) fn apply(
     draft: &mut Draft,
     mesh: &MeshConfig,
+    switches: Switches,
     service: &Service,
     settings: Option<&LoadBalancerSettings>,
 ) {
-    // Unready endpoints are sent too, so panic would bring traffic to them.
+    // Where unready endpoints are sent too, panic would bring traffic to them.
     let threshold = Percent { value: 0.0 };
-    if service.traffic_distribution == TrafficDistribution::Any {
-        draft.common_lb().healthy_panic_threshold.get_or_insert(threshold);
-    } else {
+    if service.traffic_distribution != TrafficDistribution::Any {
         draft.common_lb().healthy_panic_threshold = Some(threshold);
+    } else if switches.unhealthy_endpoints {
+        draft.common_lb().healthy_panic_threshold.get_or_insert(threshold);
     }
     locality(draft, Locality::of(mesh, service, settings));
     set_policy(draft, LbPolicy::LeastRequest);
@@ -183,4 +184,62 @@ pub(super) fn set_consistent_hash(cluster: &mut Cluster, hash: &ConsistentHashLb
             ..RingHashLbConfig::default()
         })
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::service;
+
+    /// Rule 20 of Istio 1.31: the rule's zones, the rule's locality, the service, the mesh's zones, the mesh's
+    /// locality.
+    #[test]
+    fn the_setting_of_the_rule_comes_before_those_of_service_and_mesh() {
+        let (zones, locality) =
+            (r#""zoneAwareLbSetting": {"minClusterSize": 7}"#, r#""localityLbSetting": {}"#);
+        let off = r#""localityLbSetting": {"enabled": false}"#;
+        for (rule, distribution, mesh, want) in [
+            ("", TrafficDistribution::Any, "", "locality"),
+            ("", TrafficDistribution::Any, zones, "zones"),
+            ("", TrafficDistribution::PreferSameZone, zones, "preference"),
+            (locality, TrafficDistribution::PreferSameZone, zones, "locality"),
+            (off, TrafficDistribution::PreferSameZone, zones, "off"),
+            (zones, TrafficDistribution::PreferSameZone, "", "zones"),
+            ("", TrafficDistribution::Any, off, "off"),
+        ] {
+            let settings: LoadBalancerSettings = serde_json::from_str(&format!("{{{rule}}}")).unwrap();
+            let mesh: MeshConfig = serde_json::from_str(&format!("{{{mesh}}}")).unwrap();
+            let web = service("web", "shop").with(|service| service.traffic_distribution = distribution);
+            let found = match Locality::of(&mesh, &web.0, Some(&settings)) {
+                Locality::Off => "off",
+                Locality::Setting(_) => "locality",
+                Locality::Preference => "preference",
+                Locality::Zones(_) => "zones",
+            };
+            assert_eq!(found, want, "{rule} {distribution:?}");
+        }
+    }
+
+    /// Rule 20 of Istio 1.31: Envoy prefers its zone, unless the setting is off.
+    #[test]
+    fn zones_are_preferred_by_envoy_unless_the_setting_is_off() {
+        let web = service("web", "shop");
+        for (setting, want) in [
+            ("{}", (None, None)),
+            (r#"{"minClusterSize": 7}"#, (None, Some(7))),
+            (r#"{"enabled": false}"#, (Some(0.0), None)),
+            (r#"{"enabled": false, "minClusterSize": 7}"#, (Some(0.0), Some(7))),
+        ] {
+            let settings = format!(r#"{{"zoneAwareLbSetting": {setting}}}"#);
+            let settings: LoadBalancerSettings = serde_json::from_str(&settings).unwrap();
+            let mut draft = Draft::new("outbound|80||web".to_owned(), DiscoveryType::Eds);
+            apply(&mut draft, &MeshConfig::default(), Switches::default(), &web.0, Some(&settings));
+            let specifier = draft.common_lb().locality_config_specifier;
+            let Some(LocalityConfigSpecifier::ZoneAwareLbConfig(config)) = specifier else {
+                panic!("{setting}: {specifier:?}");
+            };
+            let enabled = config.routing_enabled.map(|percent| percent.value);
+            assert_eq!((enabled, config.min_cluster_size), want, "{setting}");
+        }
+    }
 }

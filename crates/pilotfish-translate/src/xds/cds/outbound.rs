@@ -402,7 +402,8 @@ impl<'a> ServiceClusterBuilder<'a> {
         connection_pool::apply(draft, &self.mesh, policy.connection_pool, policy.retry_budget);
         outlier_detection::apply(draft, policy.outlier_detection);
         if !draft.is_dynamic() {
-            load_balancer::apply(draft, &self.mesh, self.service, policy.load_balancer);
+            let switches = self.cx.switches();
+            load_balancer::apply(draft, &self.mesh, switches, self.service, policy.load_balancer);
         }
         if variant.mode == Mode::BySni {
             return;

@@ -4,7 +4,8 @@ use crate::engine::Query;
 use crate::engine::memo::Memo;
 use crate::proxy::Proxy;
 use crate::testing::{
-    TestService, endpoint, evaluate, labels, object, of_service_entry, pod, service, sidecar, world,
+    TestService, endpoint, evaluate, evaluate_with, labels, object, of_service_entry, pod, service, sidecar,
+    world,
 };
 use pilotfish_config::WorkloadSelector;
 use pilotfish_config::networking::{
@@ -12,7 +13,7 @@ use pilotfish_config::networking::{
 };
 use pilotfish_model::{
     ChangeSet, ClusterAddresses, Endpoint, Locality, Port, Protocol, Resolution, ShardKey, SpiffeId,
-    TargetPort, TlsMode, Update, World, WorldWriter,
+    Switches, TargetPort, TlsMode, TrafficDistribution, Update, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
@@ -424,4 +425,40 @@ impl Query for KeysOf {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         self.0.batch_keys(cx).unwrap_or_default()
     }
+}
+
+/// The switch of rule 1 of Istio 1.31.
+#[test]
+fn clusters_never_panic_where_endpoints_that_are_not_ready_are_sent() {
+    let off = Switches { unhealthy_endpoints: false, ..Switches::default() };
+    for (switches, distribution, want) in [
+        (Switches::default(), TrafficDistribution::Any, Some(0.0)),
+        (off, TrafficDistribution::Any, None),
+        (off, TrafficDistribution::PreferSameZone, Some(0.0)),
+    ] {
+        let web = service("web", "shop").with(|service| service.traffic_distribution = distribution);
+        let query = BatchOf::service(sidecar("a", "shop"), &web);
+        let batch = evaluate_with(switches, &world([web.update()]), &query);
+        let packed = pilotfish_proto::Any::decode(batch.resources[0].body.clone()).unwrap();
+        let cluster = Cluster::decode(&*packed.value).unwrap();
+        let threshold = cluster.common_lb_config.and_then(|common| common.healthy_panic_threshold);
+        assert_eq!(threshold.map(|percent| percent.value), want, "{distribution:?}");
+    }
+}
+
+/// Rule 31 of Istio 1.31: the cluster of the SDS server beside a router.
+#[test]
+fn a_router_with_a_credential_socket_has_the_cluster_of_its_server() {
+    let has = |kind: ProxyKind, metadata: &[(&str, &str)]| {
+        let metadata = metadata.iter().copied().collect();
+        let proxy = Proxy { kind, metadata, ..sidecar("edge", "shop") };
+        let batch = evaluate(&world([]), &BatchOf(proxy, ResourceBatchKey::Static));
+        let packed = batch.resources.iter().find(|resource| &*resource.name == "sds-external")?.body.clone();
+        let packed = pilotfish_proto::Any::decode(packed).unwrap();
+        Some(Cluster::decode(&*packed.value).unwrap())
+    };
+    let cluster = has(ProxyKind::Router, &[("credential", "true")]).unwrap();
+    assert!(format!("{:?}", cluster.load_assignment).contains("./var/run/secrets/credential-uds/socket"));
+    assert_eq!(has(ProxyKind::Router, &[]), None);
+    assert_eq!(has(ProxyKind::Sidecar, &[("credential", "true")]), None);
 }

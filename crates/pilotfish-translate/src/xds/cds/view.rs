@@ -82,6 +82,8 @@ pub(crate) struct ProxyFacets {
     pub istio_filters: bool,
     /// True if an agent provides workload certificates.
     pub agent: bool,
+    /// True if it is a router with an SDS server at a socket beside it.
+    pub credential_socket: bool,
     /// True if it is a gateway that routes mutual TLS by SNI without terminating it (AUTO_PASSTHROUGH).
     pub by_sni: bool,
     /// The EnvoyFilter patches on its clusters.
@@ -152,6 +154,7 @@ impl ProxyFacets {
             unknown_hosts: cache_of_unknown_hosts(cx, scope, proxy),
             istio_filters: proxy.istio_filters,
             agent: proxy.agent,
+            credential_socket: proxy.kind == ProxyKind::Router && proxy.has_credential_socket(),
             by_sni: sni_dnat::is_used_by(cx, proxy),
             patches: Patches::of(cx, proxy, Subject::Cluster),
             certificates: Certificates::of(proxy),

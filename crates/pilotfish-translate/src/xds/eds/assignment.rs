@@ -92,13 +92,13 @@ pub(crate) fn inline_endpoints(
 }
 
 /// Groups with the objects that their endpoints are from.
-struct Grouped {
-    groups: Vec<Group>,
-    provenance: BTreeSet<Origin>,
+pub(super) struct Grouped {
+    pub(super) groups: Vec<Group>,
+    pub(super) provenance: BTreeSet<Origin>,
 }
 
 /// Chooses endpoints, groups them by locality, and routes them over networks.
-fn grouped<'a>(
+pub(super) fn grouped<'a>(
     cx: &Cx<'_>,
     endpoints: impl Iterator<Item = &'a Arc<Endpoint>>,
     rule: &ServiceRule,

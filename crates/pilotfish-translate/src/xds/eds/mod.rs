@@ -15,6 +15,7 @@ mod considered;
 mod encode;
 mod group;
 mod lb_endpoint;
+mod local_cluster;
 mod locality_lb;
 mod select;
 mod service_rule;
@@ -32,6 +33,7 @@ use crate::proxy::Proxy;
 use crate::proxy::locality::ProxyLocality;
 use crate::scope::{Scope, ServiceIn};
 use assignment::AssignmentOf;
+use local_cluster::{LOCAL_CLUSTER, OwnWorkload};
 use pilotfish_model::{Hostname, Labels, PortId, ServiceKey};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use service_rule::Ruled;
@@ -46,6 +48,8 @@ pub(crate) struct EndpointView {
     pub client_locality: ClientLocality,
     /// Its labels by which workload selectors of DestinationRules select it.
     pub selector_labels: Labels,
+    /// Its own workload, if it wants to know the other replicas.
+    pub workload: Option<Arc<OwnWorkload>>,
 }
 
 impl EndpointView {
@@ -57,8 +61,15 @@ impl EndpointView {
         Some(Self {
             client_locality: ClientLocality::of(cx, proxy, &place),
             selector_labels: selected_labels(cx, &scope.namespace, &place.labels),
+            workload: OwnWorkload::of(cx, proxy, &place).map(Arc::new),
             scope,
         })
+    }
+
+    /// True for the name of the replicas of the proxy's own workload, if the proxy asks for them.
+    #[must_use]
+    pub(crate) fn names_own_workload(&self, name: &str) -> bool {
+        self.workload.is_some() && name == LOCAL_CLUSTER
     }
 
     /// Generates the resources of one batch.
@@ -72,6 +83,9 @@ impl EndpointView {
 
     /// Returns the load assignment of a cluster; an empty one if there is no such service or port.
     fn assignment(&self, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
+        if let Some(workload) = self.workload.as_ref().filter(|_| self.names_own_workload(name)) {
+            return workload.assignment(cx);
+        }
         self.assignment_of(cx, name).map_or_else(|| empty(name), |query| cx.get(&query).0.clone())
     }
 

@@ -197,7 +197,7 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: Ruled) -> Servi
         balance,
         // In panic Envoy would send requests to them. Priorities go by the share of healthy endpoints, so
         // with them all must be seen.
-        unready: distributed || !ruled.panics,
+        unready: distributed || cx.switches().unhealthy_endpoints && !ruled.panics,
         draining: service.labels.get(PERSISTENT_SESSION).is_some_and(|value| !value.is_empty()),
         cluster_local: cx.get(&ClusterLocalHosts).contains(&service.hostname),
         provider: Some(service.provider),

@@ -250,3 +250,22 @@ fn incremental_equals_from_scratch() {
         assert_eq!(rules_of(&world), expected, "step {index} from scratch");
     }
 }
+
+/// Rule 41 of Istio 1.31: policies that are to be ignored do not count, for conflicts either.
+#[test]
+fn a_policy_to_be_ignored_neither_holds_nor_shuts_out_another() {
+    let target = "{kind: Service, name: web}";
+    for (annotation, expected) in [
+        ("'true'", vec![format!("{WEB} b.c//system")]),
+        ("'TRUE'", vec![format!("{WEB} b.c//system")]),
+        ("'false'", vec![format!("{WEB} a.b//system")]),
+        ("''", vec![format!("{WEB} a.b//system")]),
+    ] {
+        let first = policy("a", target, SYSTEM).replace(
+            "namespace: shop}",
+            &format!("namespace: shop, annotations: {{istio.io/ignore-policy-attachment: {annotation}}}}}"),
+        );
+        let second = policy("b", target, "{hostname: b.c, wellKnownCACertificates: System}");
+        assert_eq!(rules(&format!("{first}{second}")), expected, "{annotation}");
+    }
+}

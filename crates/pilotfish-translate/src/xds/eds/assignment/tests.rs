@@ -1,12 +1,12 @@
-use crate::engine::EncodedResource;
+use crate::engine::{EncodedResource, TranslationSettings};
 use crate::proxy::Proxy;
 use crate::testing::{endpoint, labels, mesh, object, service, sidecar};
 use crate::translator::Translator;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{DestinationRule, OutlierDetection, TrafficPolicy};
 use pilotfish_model::{
-    Endpoint, HealthStatus, Locality, NetworkGateway, ServiceKey, ShardKey, TlsMode, TrafficDistribution,
-    Update, WorldWriter,
+    Endpoint, HealthStatus, Locality, NetworkGateway, ServiceKey, ShardKey, Switches, TlsMode,
+    TrafficDistribution, Update, WorldWriter,
 };
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::{address, socket_address::PortSpecifier};
@@ -24,7 +24,12 @@ struct Plane {
 
 impl Plane {
     fn new(updates: impl IntoIterator<Item = Update>) -> Self {
-        let mut plane = Self { writer: WorldWriter::new(), translator: Translator::new() };
+        Self::with(Switches::default(), updates)
+    }
+
+    fn with(switches: Switches, updates: impl IntoIterator<Item = Update>) -> Self {
+        let settings = TranslationSettings { switches, ..TranslationSettings::default() };
+        let mut plane = Self { writer: WorldWriter::new(), translator: Translator::with_settings(settings) };
         plane.apply(updates);
         plane
     }
@@ -221,4 +226,54 @@ fn equal_worlds_give_equal_bytes() {
     let updates = || [service("web", "shop").update(), shard([at("10.0.0.2"), at("10.0.0.1")])];
     let bytes = |plane: &Plane| plane.encoded(&sidecar("a", "shop"), WEB).unwrap().body;
     assert_eq!(bytes(&Plane::new(updates())), bytes(&Plane::new(updates())));
+}
+
+/// The switch of rule 1 of Istio 1.31.
+#[test]
+fn endpoints_that_are_not_ready_are_sent_where_the_switch_or_the_service_says_so() {
+    let unready = || Endpoint { health: HealthStatus::Unhealthy, ..at("10.0.0.2") };
+    let close = service("web", "shop")
+        .with(|service| service.traffic_distribution = TrafficDistribution::PreferSameZone);
+    let off = Switches { unhealthy_endpoints: false, ..Switches::default() };
+    let (one, both) = (&["10.0.0.1:8080*1"][..], &["10.0.0.1:8080*1", "10.0.0.2:8080*1"][..]);
+    for (switches, web, want) in [
+        (Switches::default(), service("web", "shop"), both),
+        (off, service("web", "shop"), one),
+        (off, close, both),
+    ] {
+        let plane = Plane::with(switches, [web.update(), shard([at("10.0.0.1"), unready()])]);
+        assert_eq!(plane.sent(&sidecar("a", "shop"), WEB), want);
+    }
+}
+
+/// Rule 20 of Istio 1.31: the replicas of the proxy's own workload, of its version and region.
+#[test]
+fn a_proxy_that_asks_for_its_own_workload_gets_the_other_replicas() {
+    let replica = |address: &str, workload: &str, hash: &str, region: &str| {
+        at(address).with_attributes(|pod| {
+            pod.workload_name = workload.into();
+            pod.labels = labels(&[("pod-template-hash", hash)]);
+            pod.locality = Locality::parse(region);
+        })
+    };
+    let endpoints = [
+        replica("10.0.99.1", "web", "1", "eu/a"),
+        replica("10.0.0.2", "web", "1", "eu/b"),
+        replica("10.0.0.3", "web", "2", "eu/a"),
+        replica("10.0.0.4", "web", "1", "us/a"),
+        replica("10.0.0.5", "api", "1", "eu/a"),
+        Endpoint { service_port: "other".into(), ..replica("10.0.0.6", "web", "1", "eu/a") },
+    ];
+    let web = service("web", "shop").with(|service| service.selector = labels(&[("app", "web")]));
+    let plane = Plane::new([web.update(), shard(endpoints)]);
+    let proxy = |metadata: &[(&str, &str)]| Proxy {
+        metadata: metadata.iter().copied().collect(),
+        cluster: "Kubernetes".into(),
+        labels: labels(&[("app", "web"), ("pod-template-hash", "1")]),
+        locality: Locality::parse("eu/a"),
+        ..sidecar("web-0", "shop")
+    };
+    let asks = proxy(&[("ENABLE_SELF_DISCOVERY", "true"), ("WORKLOAD_NAME", "web")]);
+    assert_eq!(plane.sent(&asks, "local_cluster"), ["10.0.99.1:8080*1", "10.0.0.2:8080*1"]);
+    assert!(plane.sent(&proxy(&[("WORKLOAD_NAME", "web")]), "local_cluster").is_empty());
 }

@@ -126,3 +126,35 @@ fn labels_come_before_the_distance() {
     apply(&mut groups, &balance, &client_locality, true);
     assert_eq!(priorities(&groups), [1, 0, 2]);
 }
+
+/// Rule 20 of Istio 1.31: labels rank first, then the own region, the one that takes over, all others.
+#[test]
+fn regions_rank_localities_within_labels() {
+    let takes_over = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect::<Vec<_>>()
+    };
+    let to_us = [("eu", "us"), ("eu", "asia")];
+    for (own, regions, expected) in [
+        // Groups of eu/1, eu/2, us/1, asia/1.
+        ("eu/1", &[][..], [0, 0, 1, 1]),
+        ("eu/1", &to_us, [0, 0, 1, 2]),
+        ("us/1", &to_us, [1, 1, 0, 1]),
+        ("", &to_us, [0, 0, 0, 0]),
+        ("africa", &[("africa", "asia")], [1, 1, 1, 0]),
+    ] {
+        let balance = Balance::Regions { labels: Vec::new(), takes_over: takes_over(regions) };
+        let mut groups = ["eu/1", "eu/2", "us/1", "asia/1"].map(|locality| group(locality, 1)).to_vec();
+        apply(&mut groups, &balance, &at(own), true);
+        assert_eq!(priorities(&groups), expected, "{own} {regions:?}");
+    }
+    let version = |value: &str| labels(&[("version", value)]);
+    let mixed = |locality: &str| Group {
+        members: vec![member(1, version("v1")), member(1, version("v2"))],
+        ..group(locality, 2)
+    };
+    let client = ClientLocality { labels: version("v1"), ..at("eu/1") };
+    let balance = Balance::Regions { labels: vec!["version".to_owned()], takes_over: Vec::new() };
+    let mut groups = vec![mixed("eu/1"), mixed("us/1")];
+    apply(&mut groups, &balance, &client, true);
+    assert_eq!(priorities(&groups), [0, 2, 1, 3], "own label and region, own label, own region, neither");
+}

@@ -39,6 +39,8 @@ pub(crate) struct GatewayView {
     pub unprivileged: bool,
     /// The cluster of the SDS server that hands out its files.
     pub files_from: &'static str,
+    /// True if an SDS server of its own, at a socket beside it, hands out external credentials.
+    pub credential_socket: bool,
 }
 
 impl GatewayView {
@@ -50,6 +52,7 @@ impl GatewayView {
             gateways: RouterGateways::of(cx, proxy),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
             files_from: if proxy.meta("file-credential") == "true" { "sds-files-grpc" } else { "sds-grpc" },
+            credential_socket: proxy.has_credential_socket(),
         }
     }
 
@@ -192,3 +195,6 @@ impl Builder<'_> {
         proxy_protocol.into_iter().chain(inspector).collect()
     }
 }
+
+#[cfg(test)]
+mod tls_route_tests;

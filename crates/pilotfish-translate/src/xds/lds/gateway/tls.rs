@@ -8,6 +8,7 @@
 use super::Builder;
 use crate::credentials::{BUILT_IN, CA_SUFFIX};
 use crate::engine::Cx;
+use crate::envoy::EXTERNAL_SECRETS;
 use crate::policy::provider::provider_service;
 use crate::routing::gateway::MergedServer;
 use crate::xds::lds::tls;
@@ -64,7 +65,10 @@ fn common(builder: &Builder<'_>, settings: &ServerTlsSettings, http: bool) -> Co
     }
     match credentials(settings).as_slice() {
         [] => from_files(settings, builder.view.files_from, &mut context),
-        names => from_secrets(builder.cx, settings, names, &mut context),
+        names => {
+            let secrets = Secrets { cx: builder.cx, socket: builder.view.credential_socket };
+            from_secrets(&secrets, settings, names, &mut context);
+        }
     }
     context.tls_params = parameters(builder.cx.mesh().tls_defaults.as_ref(), settings);
     context
@@ -85,8 +89,13 @@ fn verifies_client(settings: &ServerTlsSettings) -> bool {
 }
 
 /// Certificates out of secrets, handed out by the control plane.
-fn from_secrets(cx: &Cx<'_>, settings: &ServerTlsSettings, names: &[&str], context: &mut CommonTlsContext) {
-    context.tls_certificate_sds_secret_configs = names.iter().map(|name| credential(cx, name)).collect();
+fn from_secrets(
+    secrets: &Secrets<'_>,
+    settings: &ServerTlsSettings,
+    names: &[&str],
+    context: &mut CommonTlsContext,
+) {
+    context.tls_certificate_sds_secret_configs = names.iter().map(|name| secrets.credential(name)).collect();
     if verifies_client(settings) {
         let first = names.first().copied().unwrap_or_default();
         let roots = match settings.ca_cert_credential_name.as_str() {
@@ -98,7 +107,7 @@ fn from_secrets(cx: &Cx<'_>, settings: &ServerTlsSettings, names: &[&str], conte
             verify_certificate_hash: settings.verify_certificate_hash.clone(),
             ..by_names(settings)
         };
-        context.validation_context_type = Some(combined(by_names, credential(cx, &roots)));
+        context.validation_context_type = Some(combined(by_names, secrets.credential(&roots)));
     } else if !settings.subject_alt_names.is_empty() {
         let names = CertificateValidationContext {
             match_subject_alt_names: names_of(settings),
@@ -180,16 +189,28 @@ fn combined(by_names: CertificateValidationContext, roots: SdsSecretConfig) -> V
     })
 }
 
-/// A secret that the control plane hands out, or the workload's own from the agent. A name without a scheme
-/// is that of a Kubernetes Secret beside the router. A secret by the name of a credential. `sds://NAME` is of
-/// the first server of secrets that the mesh config has.
-fn credential(cx: &Cx<'_>, name: &str) -> SdsSecretConfig {
-    let Some(external) = name.strip_prefix(EXTERNAL) else { return from_control_plane(name) };
-    let mesh = cx.mesh();
-    let server = mesh.extension_providers.iter().find_map(|provider| provider.sds.as_ref());
-    match server.and_then(|server| provider_service(cx, &server.service, server.port)) {
-        Some(server) => tls::from_server(external, &server.cluster, &server.host),
-        None => from_control_plane(external),
+/// Sources of the secrets of a router.
+struct Secrets<'a> {
+    cx: &'a Cx<'a>,
+    /// True if there is one at a socket beside the router.
+    socket: bool,
+}
+
+impl Secrets<'_> {
+    /// A secret that the control plane hands out, or the workload's own from the agent. A name without a
+    /// scheme is that of a Kubernetes Secret beside the router. `sds://NAME` is of the server beside the
+    /// router, else of the first one that the mesh config has, else of the control plane.
+    fn credential(&self, name: &str) -> SdsSecretConfig {
+        let Some(external) = name.strip_prefix(EXTERNAL) else { return from_control_plane(name) };
+        if self.socket {
+            return tls::from_files(name, EXTERNAL_SECRETS);
+        }
+        let mesh = self.cx.mesh();
+        let server = mesh.extension_providers.iter().find_map(|provider| provider.sds.as_ref());
+        match server.and_then(|server| provider_service(self.cx, &server.service, server.port)) {
+            Some(server) => tls::from_server(external, &server.cluster, &server.host),
+            None => from_control_plane(external),
+        }
     }
 }
 

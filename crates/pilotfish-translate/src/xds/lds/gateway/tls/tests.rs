@@ -2,8 +2,10 @@
 
 use crate::engine::{Cx, Query};
 use crate::proxy::{Proxy, ProxyKind};
-use crate::testing::{evaluate, labels, line, sidecar, yaml_world};
+use crate::testing::{evaluate, labels, line, mesh, service, sidecar, world, yaml};
 use crate::xds::lds::ListenerView;
+use pilotfish_config::mesh::MeshConfig;
+use pilotfish_model::Update;
 use pilotfish_proto::envoy::config::core::v3::ConfigSource;
 use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use pilotfish_proto::envoy::config::core::v3::grpc_service::TargetSpecifier;
@@ -36,10 +38,15 @@ impl Query for TlsOf {
 }
 
 fn context(tls: &str, metadata: &[(&str, &str)]) -> CommonTlsContext {
+    context_in(Vec::new(), tls, metadata)
+}
+
+fn context_in(more: Vec<Update>, tls: &str, metadata: &[(&str, &str)]) -> CommonTlsContext {
     let spec = format!(
         "{{selector: {{istio: quay}}, servers: [{{port: {{number: 443, name: https, protocol: HTTPS}}, hosts: [a.com], tls: {tls}}}]}}"
     );
-    let world = yaml_world(&line("networking.istio.io/v1", "Gateway", "edge", "g", &spec));
+    let gateway = yaml(&line("networking.istio.io/v1", "Gateway", "edge", "g", &spec));
+    let world = world(gateway.into_iter().chain(more));
     let router = Proxy {
         kind: ProxyKind::Router,
         labels: labels(&[("istio", "quay")]),
@@ -68,7 +75,10 @@ fn place(secret: &SdsSecretConfig) -> String {
 
 /// The certificates, and the authorities behind `|`.
 fn places(tls: &str, metadata: &[(&str, &str)]) -> String {
-    let context = context(tls, metadata);
+    places_of(&context(tls, metadata))
+}
+
+fn places_of(context: &CommonTlsContext) -> String {
     let certificates: Vec<String> = context.tls_certificate_sds_secret_configs.iter().map(place).collect();
     let authorities = match &context.validation_context_type {
         None => String::new(),
@@ -145,4 +155,27 @@ fn ciphers_that_envoy_does_not_know_are_left_out() {
         let found = context(&tls, &[]).tls_params.map(|parameters| parameters.cipher_suites);
         assert_eq!(found.unwrap_or_default(), expected, "{ciphers}");
     }
+}
+
+/// Rule 31 of Istio 1.31: the server beside the router, else the first of the mesh config, else the control
+/// plane.
+#[test]
+fn external_credentials_come_from_the_nearest_server_of_secrets() {
+    let sds =
+        r#"{"name": "any", "sds": {"name": "any", "service": "sds.vault.svc.cluster.local", "port": 80}}"#;
+    let config: MeshConfig = serde_json::from_str(&format!(r#"{{"extensionProviders": [{sds}]}}"#)).unwrap();
+    let provider = || vec![Update::Object(mesh(config.clone())), service("sds", "vault").update()];
+    let cluster = "outbound|80||sds.vault.svc.cluster.local";
+    let (own, upper) = (&[("credential", "true")][..], &[("credential", "TRUE")][..]);
+    for (more, metadata, expected) in [
+        (vec![], &[][..], "kubernetes://c ads | kubernetes://c-cacert ads".to_owned()),
+        (provider(), &[], format!("c {cluster} | c-cacert {cluster}")),
+        (vec![], own, "sds://c sds-external | sds://c-cacert sds-external".to_owned()),
+        (provider(), own, "sds://c sds-external | sds://c-cacert sds-external".to_owned()),
+        (vec![], upper, "kubernetes://c ads | kubernetes://c-cacert ads".to_owned()),
+    ] {
+        let context = context_in(more, "{mode: MUTUAL, credentialName: 'sds://c'}", metadata);
+        assert_eq!(places_of(&context), expected, "{metadata:?}");
+    }
+    assert_eq!(places("{mode: SIMPLE, credentialName: c}", own), "kubernetes://c ads |");
 }
