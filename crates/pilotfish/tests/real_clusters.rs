@@ -429,8 +429,11 @@ async fn clusters_that_come_and_go_leave_nothing() {
         if now <= before + 20 { Ok(()) } else { Err(format!("{now} files are open, {before} were")) }
     })
     .await;
-    let metrics = pilotfish.page("/metrics").await.unwrap_or_default();
-    assert!(!metrics.contains("cluster=\"c1\""), "their counters are forgotten");
+    eventually("their counters are forgotten", || async {
+        let metrics = pilotfish.page("/metrics").await?;
+        if metrics.contains("cluster=\"c1\"") { Err(metrics) } else { Ok(()) }
+    })
+    .await;
     let ready = pilotfish.page("/ready").await.expect("it is ready");
     assert!(!ready.contains("many"), "{ready}");
 }

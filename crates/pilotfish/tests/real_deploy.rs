@@ -192,7 +192,9 @@ impl Cluster {
     /// Panics when something was refused.
     async fn audited(&self, pilotfish: &Serving<'_>) -> BTreeSet<Right> {
         let log = text(&self.folder.path().join("audit.log"));
-        let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        // The last line may not be written to its end yet.
+        let lines = log.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let refused: Vec<_> = events.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
         assert!(refused.is_empty(), "{refused:#?}\n{}", pilotfish.program.printed());
         let of_resources = events.iter().filter(|event| event["objectRef"]["resource"].is_string());

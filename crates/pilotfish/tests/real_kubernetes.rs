@@ -75,7 +75,9 @@ async fn kinds_that_appear_later_are_read_and_vanish_with_their_objects() {
     let pilotfish = serve(&server.kubeconfig()).await;
     has_addresses(&pilotfish, QUIET, 2).await;
     let warnings = pilotfish.printed();
-    let warnings: Vec<&str> = warnings.lines().filter(|line| line.contains(" WARN ")).collect();
+    // A busy machine may have others, of slow answers.
+    let is_of_kinds = |line: &&str| line.contains(" WARN ") && line.contains("kind");
+    let warnings: Vec<&str> = warnings.lines().filter(is_of_kinds).collect();
     assert!(
         matches!(warnings.as_slice(), [line] if line.contains("none of Istio's kinds") && line.contains("pilotfish crds")),
         "{warnings:#?}"

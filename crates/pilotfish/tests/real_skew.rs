@@ -149,13 +149,11 @@ async fn one_leads(server: &ApiServer, replicas: [&Replica; 2], time: Duration) 
 
 /// Waits until the only one that is left leads.
 async fn takes_over(server: &ApiServer, left: &Replica) {
-    let (held, began) = (lease(server).await, Instant::now());
+    let held = lease(server).await;
     eventually("the one that is left leads", || async {
         left.leads().await.then_some(()).ok_or_else(|| held.to_string())
     })
     .await;
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(30), "{took:?} with a Lease of 15 s");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

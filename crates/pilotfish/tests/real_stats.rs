@@ -87,11 +87,16 @@ async fn counters_have_the_names_and_labels_of_istio() {
             ),
             3.0,
         ),
-        ("envoy_server_watchdog_miss{thread_name=\"main_thread\"}".to_owned(), 0.0),
-        ("envoy_cluster_upstream_cx_total{cluster_name=\"xds-grpc\"}".to_owned(), 0.0),
     ] {
         let counted = after.get(&series).zip(before.get(&series)).map(|(after, before)| after - before);
         assert_eq!(counted, Some(more), "{series} in\n{:#?}", after.0.keys());
+    }
+    // These depend on how busy the machine is.
+    for series in [
+        "envoy_server_watchdog_miss{thread_name=\"main_thread\"}",
+        "envoy_cluster_upstream_cx_total{cluster_name=\"xds-grpc\"}",
+    ] {
+        assert!(after.get(series).is_some(), "{series} in\n{:#?}", after.0.keys());
     }
     let unnamed = |series: &&String| {
         series.starts_with("envoy_cluster_")

@@ -127,7 +127,11 @@ async fn a_token_proves_a_service_account() {
     server.kill().await;
     let error = served.refused(&late, "").await;
     assert!(error.contains("grpc-status 16") && error.contains("cannot check the token now"), "{error}");
-    assert_eq!(served.pilotfish.metric("pilot_xds").await, 1.0);
+    eventually("the connected one is left", || async {
+        let connected = served.pilotfish.metric("pilot_xds").await;
+        if connected == 1.0 { Ok(()) } else { Err(connected) }
+    })
+    .await;
     server.restart().await;
     eventually("the review is retried", || served.connect(&late, "")).await;
     let log = std::fs::read_to_string(served.pilotfish.folder().join("pilotfish.log")).unwrap();
