@@ -84,11 +84,11 @@ impl Net {
     /// Gives the Pod and its node their addresses, and the node those of everything else.
     async fn lay(&self, pod: &Host, node: &Host) {
         for (host, address) in [(node, self.node), (pod, self.pod)] {
-            host.give(&format!("{address}/{}", self.prefix)).await;
+            host.give(&format!("{address}/{}", self.prefix), "eth0").await;
         }
         let _ = pod.run(&format!("ip {} route add default via {}", self.family(), self.node));
         for address in [self.catalog, self.elsewhere, self.apart] {
-            let _ = node.run(&format!("ip address add {address} dev lo"));
+            node.give(address, "lo").await;
         }
     }
 
@@ -264,7 +264,7 @@ impl World {
         );
         let mut command = self.pod.command("setpriv");
         command.args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"]);
-        let output = command.args(["timeout", "5", "bash", "-c", &script]).output().unwrap();
+        let output = command.args(["timeout", "60", "bash", "-c", &script]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }

@@ -1,14 +1,13 @@
 //! Hosts with their own networks: network namespaces that this process creates, without any connection to the
 //! outside.
 
-use super::{Program, Tool, eventually};
+use super::{LIMIT, Program, Tool, eventually};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
@@ -106,14 +105,15 @@ impl Host {
         }
     }
 
-    /// Adds an address such as `10.77.0.1/24` to its end of the cable, and waits until it is usable.
-    pub async fn give(&self, address: &str) {
+    /// Adds an address such as `10.77.0.1/24` to a device (`lo`, or `eth0` for its end of the cable), and
+    /// waits until it is usable.
+    pub async fn give(&self, address: &str, device: &str) {
         // Without duplicate address detection for IPv6, which takes a while.
         let nodad = if address.contains(':') { " nodad" } else { "" };
-        let _ = self.run(&format!("ip address add {address} dev eth0{nodad}"));
-        // An IPv6 address is unusable before the link is up.
+        let _ = self.run(&format!("ip address add {address} dev {device}{nodad}"));
+        // The kernel makes an IPv6 address usable later, and not before the link is up.
         eventually(&format!("{address} can be used"), || async {
-            let waiting = self.run("ip -6 address show dev eth0 scope global tentative");
+            let waiting = self.run(&format!("ip -6 address show dev {device} scope global tentative"));
             if waiting.is_empty() { Ok(()) } else { Err(waiting) }
         })
         .await;
@@ -159,8 +159,8 @@ impl Host {
             stream.read_to_end(&mut answer).await?;
             Ok::<_, std::io::Error>(String::from_utf8_lossy(&answer).into_owned())
         };
-        let answer = self.here(timeout(Duration::from_secs(5), exchange)).await;
-        answer.map_err(|_| "no answer within 5 s".to_owned())?.map_err(|error| error.to_string())
+        let answer = self.here(timeout(LIMIT, exchange)).await;
+        answer.map_err(|_| format!("no answer within {LIMIT:?}"))?.map_err(|error| error.to_string())
     }
 }
 
