@@ -473,6 +473,7 @@ mod tests {
     use super::Metrics;
     use pilotfish_api as api;
     use pilotfish_model::World;
+    use std::time::Duration;
 
     #[test]
     fn metrics_have_istiods_names() {
@@ -491,6 +492,24 @@ mod tests {
             text.contains("pilot_info{version=\"1.2.3\"} 1")
                 && text.contains("\npilotfish_log_lines_dropped 5\n")
         );
+    }
+
+    #[test]
+    fn silence_is_of_the_sources_that_are_there() {
+        let metrics = Metrics::new("1.2.3").unwrap();
+        let silent = |sources: &[(&str, u64)]| {
+            let sources =
+                sources.iter().map(|(name, seconds)| ((*name).to_owned(), Duration::from_secs(*seconds)));
+            metrics.set_source_silence(&sources.collect::<Vec<_>>());
+            let text = metrics.encode(&World::default()).unwrap();
+            let lines = text.lines().filter(|line| line.starts_with("pilotfish_source_silent_seconds"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let line = |name: &str, seconds: u64| {
+            format!("pilotfish_source_silent_seconds{{source=\"{name}\"}} {seconds}")
+        };
+        assert_eq!(silent(&[("cluster", 31), ("files", 0)]), [line("cluster", 31), line("files", 0)]);
+        assert_eq!(silent(&[("files", 2)]), [line("files", 2)]);
     }
 
     #[test]

@@ -178,7 +178,10 @@ impl Query for VirtualServiceOf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routing::ir::MESH;
     use crate::testing::{evaluate, line, yaml_world};
+    use pilotfish_config::mesh::MeshConfig;
+    use pilotfish_model::{Update, WorldWriter};
 
     #[test]
     fn the_narrower_host_is_common() {
@@ -196,5 +199,41 @@ mod tests {
         };
         assert_eq!(names("shop"), ["a.com", "y.org"]);
         assert_eq!(names("other"), ["a.com", "x.net", "y.org"]);
+    }
+    /// Number of virtual services of namespace `shop` that clients in `shop`, `partner` and `stranger` see.
+    fn seen(default: &[&str], spec: &str) -> [usize; 3] {
+        let mut writer = WorldWriter::new();
+        let rule = line("networking.istio.io/v1", "VirtualService", "shop", "a", spec);
+        crate::testing::yaml(&rule).into_iter().for_each(|update| writer.apply(update));
+        let default_virtual_service_export_to = default.iter().map(ToString::to_string).collect();
+        let mesh = MeshConfig { default_virtual_service_export_to, ..MeshConfig::default() };
+        writer.apply(Update::Object(crate::testing::mesh(mesh)));
+        let (world, _) = writer.publish().unwrap();
+        ["shop", "partner", "stranger"].map(|client| {
+            let query = VirtualServicesFor { namespace: client.into(), gateway: MESH.into() };
+            evaluate(&world, &query).len()
+        })
+    }
+
+    #[test]
+    fn default_export_of_virtual_services_may_name_namespaces() {
+        const ROUTE: &str = "hosts: [catalog], http: [{route: [{destination: {host: catalog}}]}]";
+        for (default, expected) in [
+            (&["*"][..], [1, 1, 1]),
+            (&["."], [1, 0, 0]),
+            (&[".", "partner"], [1, 1, 0]),
+            (&["partner"], [0, 1, 0]),
+            (&["partner", "stranger"], [0, 1, 1]),
+            (&["~"], [0, 0, 0]),
+            (&["~", "*"], [1, 1, 1]),
+        ] {
+            assert_eq!(seen(default, &format!("{{{ROUTE}}}")), expected, "{default:?}");
+            // An export of its own replaces the default.
+            assert_eq!(
+                seen(default, &format!("{{{ROUTE}, exportTo: [stranger]}}")),
+                [0, 0, 1],
+                "{default:?}"
+            );
+        }
     }
 }

@@ -9,10 +9,12 @@ use pilotfish_admin::Abandoned;
 use pilotfish_api::v1::{Failure, FailureKind, Plan, PlanFile, PlanRequest, Severity};
 use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
 use pilotfish_config::kubernetes::EndpointSlice;
-use pilotfish_config::networking::ServiceEntry;
+use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
 use pilotfish_config::{Limits, SourceEvent};
 use pilotfish_explain::{Planned, Subject, plan_until};
-use pilotfish_model::{Object, ObjectKey};
+use pilotfish_model::{
+    Kind, LabelMap, Labels, Namespace, Object, ObjectKey, Workload, WorkloadKind, World, label_subset,
+};
 use pilotfish_registry::endpoint_count;
 use pilotfish_translate::{ClientId, Proxy};
 use pilotfish_xds::{ConnectionStatus, Names};
@@ -47,7 +49,7 @@ pub(super) fn of_running(
         Ok(read) => objects.extend(read.into_iter().map(|(key, object)| (key, Some(object)))),
         Err(plan) => return Ok(*plan),
     }
-    check_size(&objects)?;
+    check_size(&objects, &state.shared.world())?;
     let revision = state.fanout.revision();
     let fork = fork(state)?;
     if is_abandoned() {
@@ -80,23 +82,74 @@ pub(super) fn left() -> Failure {
 }
 
 /// # Errors
-/// When the objects are too many, or multiply to too much.
-fn check_size(objects: &BTreeMap<ObjectKey, Option<Object>>) -> Result<(), Failure> {
-    let endpoints = objects.values().flatten().map(endpoints).fold(0, usize::saturating_add);
-    for (count, most, what) in [(objects.len(), OBJECTS, "objects"), (endpoints, ENDPOINTS, "endpoints")] {
-        if count > most {
-            let message =
-                format!("the plan has {count} {what}, and at most {most} are allowed (limit plan-{what})");
-            return Err(Failure::new(FailureKind::Invalid, message).hint("plan fewer files at a time"));
-        }
+/// When the objects are too many, or multiply to too much beside the workloads of the world.
+fn check_size(objects: &BTreeMap<ObjectKey, Option<Object>>, world: &World) -> Result<(), Failure> {
+    check_count("objects", objects.len(), OBJECTS)?;
+    let workloads = workloads(objects, world);
+    let mut count = 0_usize;
+    for object in objects.values().flatten() {
+        count = count.saturating_add(endpoints(object, &workloads));
+        check_count("endpoints", count, ENDPOINTS)?;
     }
     Ok(())
 }
 
+fn check_count(what: &str, count: usize, most: usize) -> Result<(), Failure> {
+    if count <= most {
+        return Ok(());
+    }
+    let message = format!("the plan has {count} {what}, and at most {most} are allowed (limit plan-{what})");
+    Err(Failure::new(FailureKind::Invalid, message).hint("plan fewer files at a time"))
+}
+
+/// Labels of workloads by namespace.
+type Workloads<'a> = BTreeMap<&'a Namespace, Vec<Labels>>;
+
+/// Returns the workloads that ServiceEntries of a plan may select: those of the plan and those of the world.
+fn workloads<'a>(objects: &'a BTreeMap<ObjectKey, Option<Object>>, world: &'a World) -> Workloads<'a> {
+    let selects = |object: &&Object| {
+        object.typed::<ServiceEntry>().is_some_and(|entry| entry.workload_selector.is_some())
+    };
+    let planned = objects.values().flatten();
+    let mut workloads: Workloads<'_> =
+        planned.clone().filter(selects).map(|object| (&object.key().namespace, Vec::new())).collect();
+    for object in planned {
+        let Some(of_namespace) = workloads.get_mut(&object.key().namespace) else { continue };
+        of_namespace.extend(planned_labels(object).map(Labels::new));
+    }
+    let is_planned = |workload: &Workload| {
+        let kind = match workload.key.kind {
+            WorkloadKind::Pod => Kind::Pod,
+            WorkloadKind::WorkloadEntry => Kind::WorkloadEntry,
+            WorkloadKind::Registered(_) => return false,
+        };
+        objects.contains_key(&ObjectKey::new(kind, workload.key.namespace.clone(), workload.key.name.clone()))
+    };
+    for workload in world.workloads().filter(|workload| !is_planned(workload)) {
+        if let Some(of_namespace) = workloads.get_mut(&workload.key.namespace) {
+            of_namespace.push(workload.labels.clone());
+        }
+    }
+    workloads
+}
+
+/// Returns the labels of a planned workload; `None` for other objects.
+fn planned_labels(object: &Object) -> Option<LabelMap> {
+    let meta = object.meta.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
+    match object.typed::<WorkloadEntry>() {
+        Some(entry) => Some(LabelMap::from(&entry.labels).with(meta)),
+        None => (object.key().kind == Kind::Pod).then(|| LabelMap::default().with(meta)),
+    }
+}
+
 /// Returns the number of endpoints of an object.
-fn endpoints(object: &Object) -> usize {
+fn endpoints(object: &Object, workloads: &Workloads<'_>) -> usize {
     if let Some(entry) = object.typed::<ServiceEntry>() {
-        return endpoint_count(&entry, 0);
+        let known = workloads.get(&object.key().namespace).into_iter().flatten();
+        let selector = entry.workload_selector.as_ref();
+        let selected = selector
+            .map_or(0, |selector| known.filter(|labels| label_subset(&selector.labels, labels)).count());
+        return endpoint_count(&entry, selected);
     }
     object
         .typed::<EndpointSlice>()
@@ -161,11 +214,16 @@ pub(super) fn subject(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pilotfish_model::{Provider, ShardKey, Update, WorldWriter};
 
     fn check(text: &str) -> Result<(), Failure> {
+        check_beside(text, &World::default())
+    }
+
+    fn check_beside(text: &str, world: &World) -> Result<(), Failure> {
         let files = [PlanFile { name: "a.yaml".to_owned(), text: text.to_owned() }];
         let objects = read(&files).expect("it is valid");
-        check_size(&objects.into_iter().map(|(key, object)| (key, Some(object))).collect())
+        check_size(&objects.into_iter().map(|(key, object)| (key, Some(object))).collect(), world)
     }
 
     fn entry(name: usize, hosts: usize, endpoints: usize) -> String {
@@ -192,6 +250,53 @@ mod tests {
             .collect();
         let failure = check(&many).unwrap_err();
         assert!(failure.error.contains("10001 objects"), "{failure:?}");
+    }
+
+    /// An entry of 500 hosts and 2 ports that selects the workloads `app: a` of its namespace.
+    fn selecting(name: usize) -> String {
+        entry(name, 500, 0).replace("endpoints: []", "workloadSelector: {labels: {app: a}}")
+    }
+
+    fn workload_entry(namespace: usize, name: usize, labels: &str) -> String {
+        format!(
+            "---\napiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {{name: w{name}, namespace: n{namespace}}}\n\
+             spec: {{address: 10.1.0.{name}, labels: {labels}}}\n"
+        )
+    }
+
+    #[test]
+    fn workloads_that_entries_of_a_plan_select_count_as_endpoints() {
+        let planned = |namespace: usize, count: usize, labels: &str| {
+            (0..count).map(|name| workload_entry(namespace, name, labels)).collect::<String>()
+        };
+        // 500 hosts, 2 ports and 100 workloads are 100,000 endpoints.
+        let two: String = (0..2).map(|n| selecting(n) + &planned(n, 100, "{app: a, v: x}")).collect();
+        assert_eq!(check(&two), Ok(()));
+        assert_eq!(check(&(two.clone() + &planned(2, 100, "{app: a}") + &planned(1, 0, ""))), Ok(()));
+        assert_eq!(check(&(two.clone() + &planned(0, 120, "{app: b}"))), Ok(()));
+        let failure = check(&(selecting(0) + &planned(0, 201, "{app: a}"))).unwrap_err();
+        assert!(failure.error.contains("201000 endpoints, and at most 200000"), "{failure:?}");
+    }
+
+    #[test]
+    fn running_workloads_that_entries_of_a_plan_select_count_once() {
+        let shard = ShardKey::new(Provider::new(0, "Kubernetes"), "c");
+        let mut writer = WorldWriter::new();
+        let kinds = |name: usize| [(WorkloadKind::Pod, name), (WorkloadKind::WorkloadEntry, name)];
+        for (kind, name) in (0..150).flat_map(kinds) {
+            let mut workload =
+                Workload::registered(&shard, "n0", format!("w{name}"), [Arc::from("10.1.0.1")]);
+            workload.key.kind = kind;
+            workload.labels = Arc::new([("app", "a")].into_iter().collect());
+            writer.apply(Update::Workload(Arc::new(workload)));
+        }
+        let (world, _) = writer.publish().expect("there are workloads");
+        let failure = check_beside(&selecting(0), &world).unwrap_err();
+        assert!(failure.error.contains("300000 endpoints, and at most 200000"), "{failure:?}");
+        // Entries that the plan replaces are no more than those of the plan.
+        let others: String = (0..150).map(|name| workload_entry(0, name, "{app: b}")).collect();
+        assert_eq!(check_beside(&(selecting(0) + &others), &world), Ok(()));
+        assert_eq!(check_beside(&selecting(1), &world), Ok(()));
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl Outcome {
             let _ = writeln!(out, "{}: {line}", finding.code.level().as_str());
         }
         for (kind, count) in &summary.problems.ignored {
-            let _ = writeln!(out, "ignored: {count} x {kind}");
+            let _ = writeln!(out, "ignored: {count} x {}", one_line(kind));
         }
         for note in &self.notes {
             let _ = writeln!(out, "note: {note}");
@@ -205,5 +205,45 @@ impl Outcome {
             "files": summary.files, "objects": objects, "ignored": summary.problems.ignored,
             "errors": summary.problems.errors(), "warnings": self.warnings(), "notes": self.notes, "problems": problems,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_line_breaks_are_escaped() {
+        let folder = tempfile::tempdir().unwrap();
+        let texts = [
+            ("a\nERROR: b.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: 7up}\n"),
+            (
+                "c\r\nignored: d.yaml",
+                "kind: \"Foo\\nnote: 1\"\napiVersion: \"a/v1\\r\"\nmetadata: {name: a}\n",
+            ),
+            (
+                "e.yaml",
+                "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: a}\nspec: {\"f\\nnote: g\": 1}\n",
+            ),
+        ];
+        for (name, text) in texts {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let settings = FileSourceSettings::new(vec![folder.path().to_owned()]);
+        let summary = validate_paths(&settings).unwrap();
+        let text = Outcome { summary, findings: Vec::new(), notes: Vec::new() }.text();
+        let folder = folder.path().display().to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        let (last, reports) = lines.split_last().unwrap();
+        assert!(last.starts_with("3 files, "), "{text}");
+        assert!(reports.iter().any(|line| line.contains(r"/a\nERROR: b.yaml:1: ")), "{text}");
+        assert!(
+            reports.iter().any(|line| line.starts_with("ignored: 1 x ") && line.contains("note: 1")),
+            "{text}"
+        );
+        for line in reports {
+            let begins = line.starts_with("ignored: 1 x a/v1") || line.contains(&format!(": {folder}/"));
+            assert!(begins && !line.contains('\r'), "{line:?} in {text}");
+        }
     }
 }

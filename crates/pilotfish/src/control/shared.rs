@@ -623,6 +623,40 @@ mod tests {
     }
 
     #[test]
+    fn silent_source_is_a_cause_with_its_name() {
+        let shared = Shared::default();
+        let [first, second, other] = [(); 3].map(|()| Heartbeat::default());
+        let paused = Heartbeat::paused();
+        for (source, heartbeat) in
+            [("files", &first), ("files", &second), ("cluster", &paused), ("registry a", &other)]
+        {
+            shared.add_heartbeat(source, heartbeat.clone());
+        }
+        let began = Instant::now();
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        let beat = |heartbeats: &[&Heartbeat], seconds| {
+            heartbeats.iter().for_each(|heartbeat| heartbeat.beat(at(seconds)));
+        };
+        let causes = |seconds| -> Vec<(CauseKind, String)> {
+            shared.source_causes(at(seconds)).into_iter().map(|cause| (cause.kind, cause.subject)).collect()
+        };
+        beat(&[&first, &second, shared.pulse()], 100);
+        beat(&[&other], 120);
+        assert!(causes(129).is_empty());
+        // One silent thread of a source suffices; a task that has not started is not waited for.
+        beat(&[&first, shared.pulse()], 129);
+        assert_eq!(causes(131), [(CauseKind::SilentSource, "files".to_owned())]);
+        let silence = shared.source_silence(at(131));
+        assert_eq!(silence.get("files").map(Duration::as_secs), Some(31));
+        assert_eq!(silence.get("cluster"), Some(&Duration::ZERO));
+        let said = shared.silences(at(131)).first().map(|silence| silence.cause().to_string());
+        assert!(said.is_some_and(|said| said.contains("no sign of life for 31 s")));
+        beat(&[&first, &second], 160);
+        let silent = |subject: &str| (CauseKind::SilentSource, subject.to_owned());
+        assert_eq!(causes(161), [silent("the control loop"), silent("registry a")]);
+    }
+
+    #[test]
     fn problems_of_a_source_replace_those_before() {
         let shared = Shared::default();
         shared.set_problems("files", &Arc::new(problems(vec![report("a", 1), report("b", 2)])));

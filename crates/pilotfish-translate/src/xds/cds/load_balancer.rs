@@ -190,6 +190,7 @@ pub(super) fn set_consistent_hash(cluster: &mut Cluster, hash: &ConsistentHashLb
 mod tests {
     use super::*;
     use crate::testing::service;
+    use pilotfish_config::networking::WarmupConfiguration;
 
     /// Rule 20 of Istio 1.31: the rule's zones, the rule's locality, the service, the mesh's zones, the mesh's
     /// locality.
@@ -240,6 +241,20 @@ mod tests {
             };
             let enabled = config.routing_enabled.map(|percent| percent.value);
             assert_eq!((enabled, config.min_cluster_size), want, "{setting}");
+        }
+    }
+
+    #[test]
+    fn aggression_of_a_warmup_is_sent_as_written() {
+        let aggression = |written: Option<f64>| {
+            let warmup = WarmupConfiguration { aggression: written, ..WarmupConfiguration::default() };
+            let settings = LoadBalancerSettings { warmup: Some(warmup), ..LoadBalancerSettings::default() };
+            slow_start(&settings).unwrap().aggression.unwrap().default_value
+        };
+        for (written, sent) in
+            [(Some(0.01), 0.01), (Some(0.5), 0.5), (Some(1.5), 1.5), (None, DEFAULT_WARMUP_AGGRESSION)]
+        {
+            assert!((aggression(written) - sent).abs() < f64::EPSILON, "{written:?}");
         }
     }
 }
