@@ -384,7 +384,7 @@ fn definitions_are_printed_for_all_groups_or_for_one() {
     assert_eq!(output.status.code(), Some(0));
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let all = list["items"].as_array().unwrap();
-    assert_eq!((list["kind"].as_str(), all.len()), (Some("List"), 24));
+    assert_eq!((list["kind"].as_str(), all.len()), (Some("List"), 25));
 
     let output = pilotfish(&["crds", "--group", "security.istio.io"]);
     let yaml = String::from_utf8(output.stdout).unwrap();
