@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn each_kind_of_trouble_of_a_registry_is_a_cause_with_its_name() {
         let well = registry(api::RegistrySource::default());
-        assert_eq!(of_registries(&[well.clone()]), []);
+        assert_eq!(of_registries(std::slice::from_ref(&well)), []);
         let failing = |synced| api::Registry {
             synced,
             failure: Some("refused".into()),
