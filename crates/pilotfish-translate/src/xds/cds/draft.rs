@@ -158,6 +158,12 @@ impl Draft {
 
     /// Returns the finished cluster message.
     pub(super) fn build(mut self) -> Cluster {
+        // With options, Envoy refuses a cluster that looks up hosts unless they check the host of requests, also
+        // where the cluster has no TLS.
+        let unchecked = self.http.as_ref().is_some_and(|http| {
+            let options = http.upstream_http_protocol_options.as_ref();
+            !options.is_some_and(|options| options.auto_sni && options.auto_san_validation)
+        });
         if let Some(mut http) = self.http {
             // Envoy insists on a protocol as soon as there are any options.
             let http1 = ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default());
@@ -166,7 +172,7 @@ impl Draft {
         }
         if let Some(cache) = self.dns_cache {
             self.cluster.cluster_discovery_type =
-                Some(ClusterDiscoveryType::ClusterType(cache.cluster_type(self.insecure)));
+                Some(ClusterDiscoveryType::ClusterType(cache.cluster_type(self.insecure || unchecked)));
         }
         self.cluster
     }

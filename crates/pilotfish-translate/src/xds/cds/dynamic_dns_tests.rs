@@ -129,6 +129,14 @@ fn ports_of_wildcard_hosts_that_name_the_host_have_a_cluster_without_subsets() {
             assert!(cluster.common_lb_config.is_none() && cluster.load_assignment.is_none());
             assert_eq!(tls(cluster), (None, [false; 3]), "{port}");
         }
+        // Envoy refuses HTTP options without these checks, also in plaintext.
+        let with_options =
+            all.values().filter(|cluster| !cluster.typed_extension_protocol_options.is_empty());
+        let looked_up: Vec<_> = with_options.filter(|cluster| cluster.name.contains('|')).map(tls).collect();
+        assert!(
+            !looked_up.is_empty() && looked_up.iter().all(|tls| *tls == (None, [false, false, true])),
+            "{looked_up:?}"
+        );
     }
 }
 
