@@ -68,8 +68,8 @@ impl Redirection<'_> {
         Some(split_port(&self.to.authority).0).filter(|host| !host.is_empty())
     }
 
-    /// Returns the path of redirected requests, if they match the condition again where they keep their address
-    /// and host.
+    /// Returns the path of redirected requests, if they match the condition again where they keep their
+    /// address and host.
     pub(crate) fn returning(&self) -> Option<NewPath<'_>> {
         let is_api = self.dialect == RouteDialect::GatewayApi;
         let fixed = self.to.uri.split(['?', '#']).next().unwrap_or_default();

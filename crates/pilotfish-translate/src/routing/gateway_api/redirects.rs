@@ -89,7 +89,8 @@ impl Place {
     }
 }
 
-/// Returns true if a condition of some HTTPRoute that comes before this one may match the redirected requests.
+/// Returns true if a condition of some HTTPRoute that comes before this one may match the redirected
+/// requests.
 fn is_taken(cx: &Cx<'_>, request: &HttpMatchRequest, path: NewPath<'_>, hosts: &[String]) -> bool {
     let (new, is_open) = match path {
         NewPath::Kept => return false,
@@ -122,8 +123,8 @@ fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     [path, "/"].into_iter().filter(|path| !path.is_empty()).chain(shorter)
 }
 
-/// Query for the conditions of all HTTPRoutes, by their path. Regular expressions are omitted: they come after
-/// all others.
+/// Query for the conditions of all HTTPRoutes, by their path. Regular expressions are omitted: they come
+/// after all others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ConditionsByPath;
 

@@ -158,8 +158,8 @@ impl Draft {
 
     /// Returns the finished cluster message.
     pub(super) fn build(mut self) -> Cluster {
-        // With options, Envoy refuses a cluster that looks up hosts unless they check the host of requests, also
-        // where the cluster has no TLS.
+        // With options, Envoy refuses a cluster that looks up hosts unless they check the host of requests,
+        // also where the cluster has no TLS.
         let unchecked = self.http.as_ref().is_some_and(|http| {
             let options = http.upstream_http_protocol_options.as_ref();
             !options.is_some_and(|options| options.auto_sni && options.auto_san_validation)

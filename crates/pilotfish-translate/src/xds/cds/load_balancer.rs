@@ -192,8 +192,8 @@ mod tests {
     use crate::testing::service;
     use pilotfish_config::networking::WarmupConfiguration;
 
-    /// Rule 20 of Istio 1.31: the rule's zones, the rule's locality, the service, the mesh's zones, the mesh's
-    /// locality.
+    /// Rule 20 of Istio 1.31: the rule's zones, the rule's locality, the service, the mesh's zones, the
+    /// mesh's locality.
     #[test]
     fn the_setting_of_the_rule_comes_before_those_of_service_and_mesh() {
         let (zones, locality) =
