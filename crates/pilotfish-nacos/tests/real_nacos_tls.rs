@@ -87,6 +87,8 @@ async fn a_certificate_that_expires_takes_nothing_away() {
             // Connections that are open do not end with a certificate.
             server.program().kill().await;
             server.restart(false).await;
+            // A server that is killed loses what it had not written yet.
+            server.register("serviceName=a&ip=10.0.0.1&port=80").await;
             let state = registry.fails("expired").await;
             assert_eq!(state.addresses(), ["10.0.0.1:80"]);
             for front in [&http, &grpc] {
