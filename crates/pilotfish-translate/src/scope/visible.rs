@@ -76,8 +76,8 @@ impl Query for EntryVisibilityOf {
     }
 }
 
-/// The labels of a namespace, with the name that each has.
-fn labels_of_namespace(cx: &Cx<'_>, name: &Namespace) -> LabelMap {
+/// Returns the labels of a namespace, with the one that every namespace has with its name.
+pub(crate) fn labels_of_namespace(cx: &Cx<'_>, name: &Namespace) -> LabelMap {
     let object = cx.object::<NamespaceObject>(&Namespace::default(), name.as_str());
     let written = object.map(|object| LabelMap::clone(&object.meta().labels)).unwrap_or_default();
     written.with([(NAME_LABEL.into(), name.as_str().into())])

@@ -6,19 +6,17 @@ use super::owners::ListenerOwner;
 use super::{ACCEPTED, RESOLVED_REFS, listener_tls};
 use crate::engine::Cx;
 use crate::routing::ir::ServerHost;
+use crate::scope::labels_of_namespace;
 use crate::services::host_index::HostIndex;
 use pilotfish_config::gateway_api::{
     FromNamespaces, GROUP, GrpcRoute, HttpRoute, Listener, TcpRoute, TlsMode, TlsRoute,
 };
 use pilotfish_config::kubernetes::Namespace as NamespaceObject;
 use pilotfish_config::networking::{Port, Server, ServerTlsSettings};
-use pilotfish_model::{Hostname, Kind, KindSpec, LabelMap, Namespace};
+use pilotfish_model::{Hostname, Kind, KindSpec, Namespace};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// The label that every namespace has with its name.
-pub(super) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A listener, as routes see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -229,30 +227,23 @@ fn namespaces(cx: &Cx<'_>, own: &Namespace, listener: &Listener) -> Vec<String> 
         // Validation refuses a selector that is missing. Whatever comes by it all the same opens nothing.
         (FromNamespaces::None, _) | (FromNamespaces::Selector, None) => Vec::new(),
         (FromNamespaces::Selector, Some(selector)) => {
-            let known = labels_of_namespaces(cx).into_iter();
-            known.filter(|(_, labels)| selector.matches(labels)).map(|(name, _)| name).collect()
+            let known = known_namespaces(cx).into_iter();
+            known
+                .filter(|name| selector.matches(&labels_of_namespace(cx, name)))
+                .map(|name| name.to_string())
+                .collect()
         }
     }
 }
 
-/// The labels of all namespaces that have an object, or routes.
-fn labels_of_namespaces(cx: &Cx<'_>) -> BTreeMap<String, LabelMap> {
-    let mut out: BTreeMap<String, LabelMap> = BTreeMap::new();
-    for object in cx.objects::<NamespaceObject>() {
-        out.insert(object.name().to_owned(), LabelMap::clone(&object.meta().labels));
-    }
+/// Returns all namespaces that have an object, or routes.
+fn known_namespaces(cx: &Cx<'_>) -> BTreeSet<Namespace> {
+    let objects = cx.objects::<NamespaceObject>().map(|object| Namespace::from(object.name()));
     let routes = names_of::<HttpRoute>(cx)
         .chain(names_of::<GrpcRoute>(cx))
         .chain(names_of::<TcpRoute>(cx))
-        .chain(names_of::<TlsRoute>(cx))
-        .collect::<BTreeSet<_>>();
-    for namespace in routes {
-        out.entry(namespace.to_string()).or_default();
-    }
-    for (name, labels) in &mut out {
-        *labels = labels.with([(NAME_LABEL.into(), name.as_str().into())]);
-    }
-    out
+        .chain(names_of::<TlsRoute>(cx));
+    objects.chain(routes).collect()
 }
 
 fn names_of<'a, T: KindSpec>(cx: &'a Cx<'_>) -> impl Iterator<Item = Namespace> + 'a {

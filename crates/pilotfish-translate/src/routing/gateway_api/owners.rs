@@ -1,10 +1,9 @@
 //! Owners of listeners: Gateways, and the ListenerSets that they accept.
 
-use super::listeners::NAME_LABEL;
 use crate::engine::{Cx, Query};
+use crate::scope::labels_of_namespace;
 use pilotfish_config::gateway_api::{FromNamespaces, GROUP, Gateway, Listener, ListenerSet};
-use pilotfish_config::kubernetes::Namespace as NamespaceObject;
-use pilotfish_model::{Kind, LabelMap, Namespace, ObjectKey, ObjectMeta, Origin, Typed};
+use pilotfish_model::{Kind, Namespace, ObjectKey, ObjectMeta, Origin, Typed};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,11 +82,7 @@ pub(super) fn accepts_sets_of(cx: &Cx<'_>, gateway: &Typed<Gateway>, namespace: 
         (FromNamespaces::Same, _) => namespace == gateway.namespace(),
         // Validation refuses a selector that is missing; without one, no namespace is accepted.
         (FromNamespaces::None, _) | (FromNamespaces::Selector, None) => false,
-        (FromNamespaces::Selector, Some(selector)) => {
-            let object = cx.object::<NamespaceObject>(&Namespace::default(), namespace.as_str());
-            let labels = object.map(|object| LabelMap::clone(&object.meta().labels)).unwrap_or_default();
-            selector.matches(&labels.with([(NAME_LABEL.into(), namespace.as_str().into())]))
-        }
+        (FromNamespaces::Selector, Some(selector)) => selector.matches(&labels_of_namespace(cx, namespace)),
     }
 }
 
