@@ -43,6 +43,7 @@ pub use registry::{
     Import, Mesh, ObjectEvent, RefusedObject, Registry, RegistryOutput, RegistryUpdate, WorkloadChange,
 };
 pub use report::{SourceReport, SourceState};
+pub use selector::SelectorIndex;
 pub use service_entry::{NAMESPACE_ENDPOINTS, ServiceEntryRegistry, endpoint_count};
 pub use settings::{MultiClusterServices, RegistrySettings};
 pub use table::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY, UnknownRegistry};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Selectors of one kind of owner, by namespace. Each is indexed by its first label only, because labels that
 /// match a selector must contain that one; candidates are then compared in full.
 #[derive(Clone, Debug)]
-pub(crate) struct SelectorIndex<O> {
+pub struct SelectorIndex<O> {
     selectors: BTreeMap<O, (Namespace, Labels)>,
     /// Sorted owners. Most lists have one entry, for which a list needs far less memory than a set.
     by_label: BTreeMap<(Namespace, Arc<str>, Arc<str>), Vec<O>>,
@@ -22,7 +22,7 @@ impl<O> Default for SelectorIndex<O> {
 
 impl<O: Ord + Clone> SelectorIndex<O> {
     /// Sets or replaces the selector of an owner. An empty selector matches everything in the namespace.
-    pub(crate) fn set(&mut self, owner: O, namespace: Namespace, selector: Labels) {
+    pub fn set(&mut self, owner: O, namespace: Namespace, selector: Labels) {
         if self.selectors.get(&owner).is_some_and(|(ns, old)| *ns == namespace && *old == selector) {
             return;
         }
@@ -52,7 +52,8 @@ impl<O: Ord + Clone> SelectorIndex<O> {
     }
 
     /// Returns the owners whose selectors match, sorted.
-    pub(crate) fn matching(&self, namespace: &Namespace, labels: &Labels) -> BTreeSet<O> {
+    #[must_use]
+    pub fn matching(&self, namespace: &Namespace, labels: &Labels) -> BTreeSet<O> {
         let mut found: BTreeSet<O> = self.match_all.get(namespace).into_iter().flatten().cloned().collect();
         for (key, value) in labels.iter() {
             let at = (namespace.clone(), key.clone(), value.clone());

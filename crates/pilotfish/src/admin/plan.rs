@@ -12,10 +12,8 @@ use pilotfish_config::kubernetes::EndpointSlice;
 use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
 use pilotfish_config::{Limits, SourceEvent};
 use pilotfish_explain::{Planned, Subject, plan_until};
-use pilotfish_model::{
-    Kind, LabelMap, Labels, Namespace, Object, ObjectKey, Workload, WorkloadKind, World, label_subset,
-};
-use pilotfish_registry::endpoint_count;
+use pilotfish_model::{Kind, LabelMap, Labels, Object, ObjectKey, Workload, WorkloadKind, World};
+use pilotfish_registry::{SelectorIndex, endpoint_count};
 use pilotfish_translate::{ClientId, Proxy};
 use pilotfish_xds::{ConnectionStatus, Names};
 use std::collections::BTreeMap;
@@ -85,10 +83,11 @@ pub(super) fn left() -> Failure {
 /// When the objects are too many, or multiply to too much beside the workloads of the world.
 fn check_size(objects: &BTreeMap<ObjectKey, Option<Object>>, world: &World) -> Result<(), Failure> {
     check_count("objects", objects.len(), OBJECTS)?;
-    let workloads = workloads(objects, world);
+    let selected = selected(objects, world)?;
     let mut count = 0_usize;
     for object in objects.values().flatten() {
-        count = count.saturating_add(endpoints(object, &workloads));
+        let selected = selected.get(object.key()).copied().unwrap_or_default();
+        count = count.saturating_add(endpoints(object, selected));
         check_count("endpoints", count, ENDPOINTS)?;
     }
     Ok(())
@@ -102,20 +101,23 @@ fn check_count(what: &str, count: usize, most: usize) -> Result<(), Failure> {
     Err(Failure::new(FailureKind::Invalid, message).hint("plan fewer files at a time"))
 }
 
-/// Labels of workloads by namespace.
-type Workloads<'a> = BTreeMap<&'a Namespace, Vec<Labels>>;
-
-/// Returns the workloads that ServiceEntries of a plan may select: those of the plan and those of the world.
-fn workloads<'a>(objects: &'a BTreeMap<ObjectKey, Option<Object>>, world: &'a World) -> Workloads<'a> {
-    let selects = |object: &&Object| {
-        object.typed::<ServiceEntry>().is_some_and(|entry| entry.workload_selector.is_some())
-    };
-    let planned = objects.values().flatten();
-    let mut workloads: Workloads<'_> =
-        planned.clone().filter(selects).map(|object| (&object.key().namespace, Vec::new())).collect();
-    for object in planned {
-        let Some(of_namespace) = workloads.get_mut(&object.key().namespace) else { continue };
-        of_namespace.extend(planned_labels(object).map(Labels::new));
+/// Returns the number of workloads that each ServiceEntry of a plan selects, of those of the plan and those
+/// of the world.
+///
+/// # Errors
+/// When they are more than the endpoints of a plan may be: each is an endpoint at least.
+fn selected<'a>(
+    objects: &'a BTreeMap<ObjectKey, Option<Object>>,
+    world: &World,
+) -> Result<BTreeMap<&'a ObjectKey, usize>, Failure> {
+    let planned = || objects.values().flatten();
+    let mut selectors = SelectorIndex::default();
+    for object in planned() {
+        let Some(entry) = object.typed::<ServiceEntry>() else { continue };
+        if let Some(selector) = &entry.workload_selector {
+            let labels = Labels::new(LabelMap::from(&selector.labels));
+            selectors.set(object.key(), object.key().namespace.clone(), labels);
+        }
     }
     let is_planned = |workload: &Workload| {
         let kind = match workload.key.kind {
@@ -125,12 +127,19 @@ fn workloads<'a>(objects: &'a BTreeMap<ObjectKey, Option<Object>>, world: &'a Wo
         };
         objects.contains_key(&ObjectKey::new(kind, workload.key.namespace.clone(), workload.key.name.clone()))
     };
-    for workload in world.workloads().filter(|workload| !is_planned(workload)) {
-        if let Some(of_namespace) = workloads.get_mut(&workload.key.namespace) {
-            of_namespace.push(workload.labels.clone());
+    let of_plan = planned()
+        .filter_map(|object| Some((object.key().namespace.clone(), Labels::new(planned_labels(object)?))));
+    let of_world = world.workloads().filter(|workload| !is_planned(workload));
+    let of_world = of_world.map(|workload| (workload.key.namespace.clone(), workload.labels.clone()));
+    let (mut counts, mut total) = (BTreeMap::new(), 0);
+    for (namespace, labels) in of_plan.chain(of_world) {
+        for entry in selectors.matching(&namespace, &labels) {
+            *counts.entry(entry).or_default() += 1;
+            total += 1;
         }
+        check_count("endpoints", total, ENDPOINTS)?;
     }
-    workloads
+    Ok(counts)
 }
 
 /// Returns the labels of a planned workload; `None` for other objects.
@@ -142,13 +151,9 @@ fn planned_labels(object: &Object) -> Option<LabelMap> {
     }
 }
 
-/// Returns the number of endpoints of an object.
-fn endpoints(object: &Object, workloads: &Workloads<'_>) -> usize {
+/// Returns the number of endpoints of an object, which selects so many workloads.
+fn endpoints(object: &Object, selected: usize) -> usize {
     if let Some(entry) = object.typed::<ServiceEntry>() {
-        let known = workloads.get(&object.key().namespace).into_iter().flatten();
-        let selector = entry.workload_selector.as_ref();
-        let selected = selector
-            .map_or(0, |selector| known.filter(|labels| label_subset(&selector.labels, labels)).count());
         return endpoint_count(&entry, selected);
     }
     object
