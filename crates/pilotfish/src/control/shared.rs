@@ -525,11 +525,11 @@ fn read_by(revision: &Revision, problems: &Arc<SourceProblems>) -> Arc<SourcePro
 /// Number of objects with errors; a document in which no object is recognised counts as one.
 fn rejected_objects(problems: &SourceProblems) -> usize {
     let errors = problems.reports.iter().filter(|report| report.severity == Severity::Error);
-    let object = |report: &'_ ProblemReport| match &report.object {
-        Some(key) => (Some(key.clone()), None),
-        None => (None, Some((report.file.clone(), report.document))),
-    };
-    errors.map(object).collect::<HashSet<_>>().len()
+    let places = errors.map(|report| {
+        let unknown = report.object.is_none().then_some((&report.file, report.document));
+        (&report.object, unknown)
+    });
+    places.collect::<HashSet<_>>().len()
 }
 
 /// Reports that are new. A source sends all of its problems when one changes, so comparing them must not be
