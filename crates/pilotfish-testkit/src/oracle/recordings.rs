@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-/// What differs between two folders of cases.
+/// Differences between the recordings in two folders of cases.
 pub struct Recordings {
     scores: Scores,
     /// Names of cases that only the older folder has.

@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// Comparisons that a regular expression counts as.
 const REGEX_COMPARISONS: usize = 1_000;
 
-/// Reports redirects of an HTTPRoute that lead back to themselves at some listeners. Those that do at all are
-/// in its status.
+/// Reports redirects of an HTTPRoute that lead back to themselves at some listeners. The route's status
+/// reports redirects that do so at all listeners.
 pub(super) fn check_http_route(report: &mut Report<'_, '_>) {
     for (position, places) in partial_loops(report.cx, report.key()) {
         let path = format!("spec.rules[{position}].filters");

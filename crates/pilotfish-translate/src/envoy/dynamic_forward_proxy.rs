@@ -29,7 +29,7 @@ const MAX_UNKNOWN_HOSTS: u32 = 1024;
 /// Address of the agent's DNS proxy, unless the proxy's metadata has another.
 const AGENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15053);
 
-/// A DNS cache.
+/// Settings of a DNS cache (`DnsCacheConfig`), equal in the cluster and the filters that share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DnsCache {
     name: Arc<str>,

@@ -39,7 +39,7 @@ pub(crate) struct Redirection<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewPath<'a> {
     Kept,
-    /// The same for all requests.
+    /// The redirect's own path, whatever the request's.
     Fixed(&'a str),
     /// Begins with this, which begins with the prefix that the condition matches.
     Longer(&'a str),
@@ -176,7 +176,8 @@ fn matches(pattern: Option<&StringMatch>, text: &str) -> bool {
     }
 }
 
-/// Returns true if an expression matches the whole text. One that only RE2 accepts matches nothing here.
+/// Returns true if an expression matches the whole text. An expression that RE2
+/// accepts and this library does not matches nothing.
 fn matches_whole(pattern: &str, text: &str) -> bool {
     const MOST_BYTES: usize = 1 << 20;
     let whole = regex::RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(MOST_BYTES).build();

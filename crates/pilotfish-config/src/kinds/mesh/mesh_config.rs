@@ -281,7 +281,7 @@ pub struct ServiceScopeConfig {
 }
 
 enumeration! {
-/// Whether traffic for unknown hosts passes.
+/// Handling of traffic for hosts without a service.
 pub enum OutboundTrafficPolicyMode {
     #[default]
     RegistryOnly,

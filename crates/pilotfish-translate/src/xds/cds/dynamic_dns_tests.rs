@@ -140,7 +140,7 @@ fn ports_of_wildcard_hosts_that_name_the_host_have_a_cluster_without_subsets() {
     }
 }
 
-/// Rule 24: TLS takes server name and accepted names from the host of the request, unless told otherwise.
+/// Rule 24: TLS takes server name and accepted names from the host of the request, unless the rule sets them.
 #[test]
 fn tls_of_looked_up_hosts_checks_the_host_of_the_request() {
     let of = |external: bool, policy: &str| {

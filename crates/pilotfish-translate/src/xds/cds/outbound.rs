@@ -296,7 +296,7 @@ impl<'a> ServiceClusterBuilder<'a> {
         finish(self.cx, self.proxy, self.proxy.context(), cluster, &[], provenance)
     }
 
-    /// The draft of a cluster. Those that look up the hosts of requests have no subsets.
+    /// Returns the draft of a cluster. Clusters of resolution `DYNAMIC_DNS` have no subsets.
     fn draft(&self, name: String, variant: &ClusterVariant<'_>) -> Option<Draft> {
         if !draft::is_dynamic(self.service, variant.port) {
             return Some(Draft::new(name, self.kind(variant)?));
