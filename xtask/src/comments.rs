@@ -16,7 +16,7 @@ const WIDTH: usize = 110;
 /// When a file cannot be read.
 pub(crate) fn check() -> Result<Vec<String>> {
     let (root, mut long) = (workspace::root(), Vec::new());
-    for folder in ["crates", "xtask"] {
+    for folder in ["crates", "dev", "xtask"] {
         collect(&root.join(folder), &root, &mut long)?;
     }
     Ok(long)

@@ -60,7 +60,7 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
 pub(crate) fn run(args: &Args) -> Result<bool> {
     tools::ensure(&["dashboard"])?;
     let packages = workspace::tools().join("dashboard/node_modules");
-    let vendor = workspace::root().join("crates/pilotfish-dashboard/assets/vendor");
+    let vendor = workspace::root().join("crates/operate/dashboard/assets/vendor");
     let mut same = true;
     for (from, to) in FILES {
         let (from, to) = (packages.join(from), vendor.join(to));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_is_copied_is_there_with_its_licence() {
-        let vendor = workspace::root().join("crates/pilotfish-dashboard/assets/vendor");
+        let vendor = workspace::root().join("crates/operate/dashboard/assets/vendor");
         for (_, to) in FILES {
             assert!(vendor.join(to).exists(), "{to}");
             let folder = Path::new(to).parent().expect("a folder");

@@ -30,7 +30,7 @@ const MOST_KEPT: usize = 40;
 /// Options of `cargo xtask fuzz`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to fuzz, by the names of the folders in crates/pilotfish-fuzz/corpus; everything without one
+    /// What to fuzz, by the names of the folders in dev/fuzz/corpus; everything without one
     targets: Vec<String>,
     /// How long each target is fuzzed
     #[arg(long, value_name = "N", default_value_t = 60)]
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
 
 /// Folder of the inputs in the repository, with a folder for each target.
 fn kept() -> PathBuf {
-    workspace::root().join("crates").join(PACKAGE).join("corpus")
+    workspace::root().join("dev/fuzz/corpus")
 }
 
 fn targets() -> Result<BTreeSet<String>> {

@@ -21,6 +21,7 @@ mod fuzz;
 mod image;
 mod java;
 mod kubernetes;
+mod lanes;
 mod modules;
 mod netfilter;
 mod node;

@@ -4,7 +4,7 @@
 //! private module and `pub use` of its public items.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
@@ -54,7 +54,7 @@ const PUBLIC: Table = &[
     ("pilotfish-registration-server", &[]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
-    ("pilotfish-source", &[]),
+    ("pilotfish-runtime", &[]),
     ("pilotfish-sync", &[]),
     ("pilotfish-testkit", &["cases", "consul", "dump", "istioctl", "live", "oracle", "polaris", "real"]),
     ("pilotfish-translate", &[]),
@@ -68,20 +68,18 @@ const PUBLIC: Table = &[
 /// # Errors
 /// When a file cannot be read.
 pub(crate) fn check() -> Result<Vec<String>> {
-    Ok(findings(PUBLIC, &libraries(&workspace::root().join("crates"))?))
+    Ok(findings(PUBLIC, &libraries(&workspace::packages()?)?))
 }
 
-/// Text of each `lib.rs`, by the name of the crate's folder, which is the crate's name.
-fn libraries(crates: &Path) -> Result<BTreeMap<String, String>> {
+/// Text of each `lib.rs`, by the name of the crate.
+fn libraries(packages: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, String>> {
     let mut libraries = BTreeMap::new();
-    let entries = std::fs::read_dir(crates).with_context(|| format!("cannot read {}", crates.display()))?;
-    for entry in entries {
-        let entry = entry?;
-        let path = entry.path().join("src").join("lib.rs");
+    for (name, folder) in packages {
+        let path = workspace::root().join(folder).join("src").join("lib.rs");
         if path.exists() {
             let text =
                 std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            libraries.insert(entry.file_name().to_string_lossy().into_owned(), text);
+            libraries.insert(name.clone(), text);
         }
     }
     Ok(libraries)

@@ -4,12 +4,13 @@
 //! dependencies once (and once more, without code generation, for the lints). A failed step does not stop the
 //! next ones, so that one run reports all problems.
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use crate::workspace::{self, Profile};
-use crate::{arrows, comments, dependencies, docs, image, modules, oracle, process, supply, tools};
+use crate::{arrows, comments, dependencies, docs, image, lanes, modules, oracle, process, supply, tools};
 
 /// Prefix of test targets that run real clients (Envoy, gRPC) from target/tools.
 const REAL_CLIENTS: &str = "real_";
@@ -55,6 +56,22 @@ impl Outcome {
         Self { passed: u64::from(ok), failed: u64::from(!ok) }
     }
 
+    /// Adds the counts in the last line of a test executable.
+    fn count(&mut self, line: &str) {
+        if let Some((passed, failed)) = counts(line) {
+            self.passed += passed;
+            self.failed += failed;
+        }
+    }
+
+    /// Counts a failure for a test process that crashed and so printed no counts.
+    fn of_process(mut self, ok: bool) -> Self {
+        if !ok && self.failed == 0 {
+            self.failed = 1;
+        }
+        self
+    }
+
     /// Prints findings.
     fn of_findings(wrong: &[String]) -> Self {
         for line in wrong {
@@ -75,10 +92,15 @@ struct Run {
 }
 
 impl Run {
+    /// True if a step was selected.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+
     /// Runs a step; returns true if it passed or was not selected.
     fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
         debug_assert!(cfg!(test) || STEPS.contains(&name), "{name} is not listed");
-        if !self.only.is_empty() && !self.only.iter().any(|only| only == name) {
+        if !self.wants(name) {
             return true;
         }
         eprintln!("\n==> {name}");
@@ -116,7 +138,8 @@ impl Run {
 pub(crate) fn run(args: &Args) -> Result<bool> {
     let mut run = Run { only: args.only.clone(), ..Run::default() };
     let pilotfish = Profile::Dev.folder().join("pilotfish");
-    let tools = args.fast || run.step("tools", || tools::ensure(&[]).map(|()| Outcome::of(true)));
+    // Downloads wait for servers, and builds for the processor: side by side they take less.
+    let tools = (!args.fast && run.wants("tools")).then(|| std::thread::spawn(|| tools::ensure(&[])));
     run.step("format", || {
         let formatted = cargo(&["fmt", "--all", "--check"])?;
         let comments = Outcome::of_findings(&comments::check()?);
@@ -125,25 +148,30 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     run.step("arrows", || Ok(Outcome::of_findings(&arrows::check()?)));
     run.step("dependencies", || Ok(Outcome::of_findings(&dependencies::check()?)));
     run.step("modules", || Ok(Outcome::of_findings(&modules::check()?)));
-    if !args.fast {
-        run.step("supply chain", || supply::step().map(Outcome::of));
-    }
     run.step("lints", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
     });
-    if !run.step("build", || cargo(&["build", "--workspace", "--all-targets", "--locked"])) {
-        return Ok(run.report());
+    let built = run.step("build", || cargo(&["build", "--workspace", "--all-targets", "--locked"]));
+    if built {
+        run.step("documents", || Ok(Outcome::of_findings(&docs::check(&pilotfish)?)));
+        run.step("tests", || cargo_test(&without_real_clients(&test_targets()?)));
+        run.step("examples", || cargo_test(&["--doc".to_owned()]));
     }
-    run.step("documents", || Ok(Outcome::of_findings(&docs::check(&pilotfish)?)));
-    run.step("tests", || cargo_test(&without_real_clients(&test_targets()?)));
-    run.step("examples", || cargo_test(&["--doc".to_owned()]));
+    let tools = tools.is_none_or(|tools| run.step("tools", || joined(tools).map(|()| Outcome::of(true))));
     if !args.fast {
+        run.step("supply chain", || supply::step().map(Outcome::of));
+    }
+    if built && !args.fast {
         run.step("image", || image::step().map(Outcome::of));
         run.step("real clients", || real_clients(tools));
         run.step("oracle", || oracle::step(&pilotfish).map(Outcome::of));
         run.step("oracle live", || oracle::live_step().map(Outcome::of));
     }
     Ok(run.report())
+}
+
+fn joined(work: JoinHandle<Result<()>>) -> Result<()> {
+    work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn cargo(args: &[&str]) -> Result<Outcome> {
@@ -160,7 +188,9 @@ fn real_clients(tools: bool) -> Result<Outcome> {
         eprintln!("there is no test target whose name begins with {REAL_CLIENTS}");
         return Ok(Outcome { passed: 0, failed: 0 });
     }
-    cargo_test(&of_targets(&real))
+    let mut outcome = Outcome { passed: 0, failed: 0 };
+    let ok = lanes::run(&real, |line| outcome.count(line))?;
+    Ok(outcome.of_process(ok))
 }
 
 /// Integration tests of the workspace, by name.
@@ -193,17 +223,8 @@ fn cargo_test(targets: &[String]) -> Result<Outcome> {
     let mut outcome = Outcome { passed: 0, failed: 0 };
     let mut command = process::cargo();
     command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(targets);
-    let ok = process::watch(&mut command, |line| {
-        if let Some((passed, failed)) = counts(line) {
-            outcome.passed += passed;
-            outcome.failed += failed;
-        }
-    })?;
-    // A test process that crashed printed no counts.
-    if !ok && outcome.failed == 0 {
-        outcome.failed = 1;
-    }
-    Ok(outcome)
+    let ok = process::watch(&mut command, |line| outcome.count(line))?;
+    Ok(outcome.of_process(ok))
 }
 
 /// Counts in the last line of a test executable: `test result: ok. 3 passed; 1 failed; ...`.

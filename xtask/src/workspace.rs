@@ -1,5 +1,6 @@
 //! Paths in the repository.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -33,6 +34,30 @@ pub(crate) fn metadata(options: &[&str]) -> Result<Value> {
     let mut metadata = process::cargo();
     metadata.args(["metadata", "--format-version", "1", "--locked"]).args(options);
     serde_json::from_str(&process::output(&mut metadata)?).context("`cargo metadata` printed no JSON")
+}
+
+/// Folder of each package in the workspace, relative to the root, by the package's name.
+///
+/// # Errors
+/// When `cargo metadata` fails or prints something unexpected.
+pub(crate) fn packages() -> Result<BTreeMap<String, PathBuf>> {
+    folders(&metadata(&["--no-deps"])?).context("`cargo metadata` printed an unexpected form")
+}
+
+/// Folders of packages in the output of `cargo metadata`.
+pub(crate) fn folders(metadata: &Value) -> Option<BTreeMap<String, PathBuf>> {
+    let root = Path::new(metadata["workspace_root"].as_str()?);
+    let members: BTreeSet<&str> =
+        metadata["workspace_members"].as_array()?.iter().filter_map(Value::as_str).collect();
+    let packages = metadata["packages"].as_array()?.iter();
+    let packages = packages.filter(|package| package["id"].as_str().is_some_and(|id| members.contains(id)));
+    packages
+        .map(|package| {
+            let manifest = Path::new(package["manifest_path"].as_str()?);
+            let folder = manifest.parent()?.strip_prefix(root).ok()?;
+            Some((package["name"].as_str()?.to_owned(), folder.to_owned()))
+        })
+        .collect()
 }
 
 /// A build profile, as the flags of `cargo build` and the folder below the target folder.

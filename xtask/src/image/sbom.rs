@@ -32,10 +32,8 @@ pub(super) fn make(recipe: &Recipe) -> Result<()> {
 }
 
 fn remove_all(source: &Path) -> Result<()> {
-    let members = fs::read_dir(source.join("crates")).context("cannot list the crates")?;
-    let members = members.filter_map(Result::ok).map(|entry| entry.path());
-    for folder in members.chain([source.join("xtask")]) {
-        let _ = fs::remove_file(folder.join(format!("{NAME}.json")));
+    for folder in workspace::packages()?.into_values() {
+        let _ = fs::remove_file(source.join(folder).join(format!("{NAME}.json")));
     }
     Ok(())
 }

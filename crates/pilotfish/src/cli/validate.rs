@@ -11,7 +11,7 @@ use pilotfish_config::networking::Gateway;
 use pilotfish_config::status::Controllers;
 use pilotfish_config::{Limits, ProblemReport, Severity, lines_of};
 use pilotfish_model::{ChangeSet, ClusterDomain, Kind, Object, ObjectKey, World};
-use pilotfish_source::read_regular_file;
+use pilotfish_runtime::read_regular_file;
 use pilotfish_translate::{Analyzer, Completeness, Finding, Known, Level};
 use std::collections::BTreeMap;
 use std::fmt::Write;

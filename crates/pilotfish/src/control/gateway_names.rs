@@ -10,7 +10,7 @@
 //! removes one.
 
 use pilotfish_model::{Hostname, NetworkGateway};
-use pilotfish_source::{Backoff, BackoffPolicy, DeadlineQueue, Jitter};
+use pilotfish_runtime::{Backoff, BackoffPolicy, DeadlineQueue, Jitter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -46,7 +46,7 @@ use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{Kind, NetworkGateway, ObjectKey, Revision, Update, WorldWriter};
 use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, ReadObject, RefusedObject};
-use pilotfish_source::{Health, Jitter};
+use pilotfish_runtime::{Health, Jitter};
 use pilotfish_translate::{RefusedDelegate, Translator};
 use pilotfish_xds::Fanout;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use pilotfish_api::v1::{Cause, CauseKind};
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems, is_unserved};
 use pilotfish_model::{ChangeSet, ObjectKey, Revision, ShardKey, World};
 use pilotfish_registry::{AggregateController, Conflict, ShownLoss, SourceReport, SourceState};
-use pilotfish_source::{GuardBoard, Health, Heartbeat, HeldLosses, SILENT_AFTER};
+use pilotfish_runtime::{GuardBoard, Health, Heartbeat, HeldLosses, SILENT_AFTER};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

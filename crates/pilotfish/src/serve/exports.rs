@@ -17,7 +17,7 @@ use pilotfish_kube_writer::lease::{Leadership, LeaseSettings};
 use pilotfish_kube_writer::service_exports::{Exported, export};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Resolution, ServiceKey, World};
-use pilotfish_source::BackoffPolicy;
+use pilotfish_runtime::BackoffPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use pilotfish_model::ShardKey;
 use pilotfish_registry::{
     AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, RegistrySender, channel,
 };
-use pilotfish_source::Heartbeat;
+use pilotfish_runtime::Heartbeat;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;

@@ -22,7 +22,7 @@ use pilotfish_kube::remote::{RemoteClients, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings};
 use pilotfish_model::{Object, ObjectMeta, Revision};
 use pilotfish_registry::{BatchSender, Input, ObjectSettings, ObjectSource, SourceReport};
-use pilotfish_source::{GuardBoard, Heartbeat};
+use pilotfish_runtime::{GuardBoard, Heartbeat};
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 

@@ -44,7 +44,7 @@ use check::Check;
 use clap::Args;
 use pilotfish_model::Switches;
 use pilotfish_registry::RegistryTable;
-use pilotfish_source::read_regular_text;
+use pilotfish_runtime::read_regular_text;
 use std::path::PathBuf;
 
 /// Size limit of the settings file in bytes.

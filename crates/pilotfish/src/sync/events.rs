@@ -2,7 +2,7 @@
 
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::events::{ServiceWarning, warn};
-use pilotfish_source::{Jitter, RateLimiter};
+use pilotfish_runtime::{Jitter, RateLimiter};
 use pilotfish_sync::ObjectName;
 use std::collections::BTreeMap;
 use std::time::Duration;

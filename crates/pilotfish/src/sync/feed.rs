@@ -5,7 +5,7 @@ use pilotfish_kube::NoopObserver;
 use pilotfish_kube::client::Client;
 use pilotfish_kube::watch::{Change, Reader, Resource, Watch, WatchTarget, WatchUpdate};
 use pilotfish_model::Kind;
-use pilotfish_source::Jitter;
+use pilotfish_runtime::Jitter;
 use pilotfish_sync::{Cluster, ClusterSettings, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

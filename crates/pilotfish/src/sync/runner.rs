@@ -7,7 +7,7 @@ use crate::sync::report::{Bar, Once, table};
 use anyhow::{Context, Result};
 use pilotfish_kube_writer::lease::Leadership;
 use pilotfish_polaris_sync::{Failure, PassReport, Session};
-use pilotfish_source::Jitter;
+use pilotfish_runtime::Jitter;
 use pilotfish_sync::{Next, ObjectName, Pass, Problem, Schedule, ScheduleSettings};
 use std::collections::BTreeMap;
 use std::future::Future;

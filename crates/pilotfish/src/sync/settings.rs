@@ -6,7 +6,7 @@ use pilotfish_kube_writer::lease::LeaseSettings;
 use pilotfish_polaris_sync::{
     ClientSettings, Credentials, PolarisTarget, SessionSettings, TlsOptions, TokenSource,
 };
-use pilotfish_source::GuardSettings;
+use pilotfish_runtime::GuardSettings;
 use pilotfish_sync::{ClusterSettings, Mode, ScheduleSettings};
 use std::net::SocketAddr;
 use std::path::PathBuf;

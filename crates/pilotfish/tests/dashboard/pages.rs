@@ -271,8 +271,7 @@ async fn the_page_says_when_nobody_answers_and_goes_on_when_somebody_does() {
 #[tokio::test]
 async fn libraries_are_what_their_packages_hold() {
     let Some(packages) = pilotfish_testkit::real::Tool::DashboardPackages.find() else { return };
-    let vendor =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../pilotfish-dashboard/assets/vendor");
+    let vendor = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../operate/dashboard/assets/vendor");
     for (package, ours) in [
         ("uplot/dist/uPlot.iife.min.js", "uplot/uPlot.iife.min.js"),
         ("uplot/dist/uPlot.min.css", "uplot/uPlot.min.css"),

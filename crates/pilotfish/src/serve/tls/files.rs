@@ -3,7 +3,7 @@
 use crate::settings::CertificateSource;
 use anyhow::{Context, Result};
 use pilotfish_identity::{Authorities, Pem, ServerCertificate};
-use pilotfish_source::SecretFile;
+use pilotfish_runtime::SecretFile;
 use std::path::{Path, PathBuf};
 
 /// Size limit of a file in bytes. A bundle of all public authorities has a quarter of that.

@@ -18,7 +18,7 @@ use pilotfish_config::mesh::MeshConfig;
 use pilotfish_identity::{Authenticator, Call, Proof, ServerCertificate, Tls, Unproven};
 use pilotfish_kube::token_review::{ReviewError, TokenReviewer};
 use pilotfish_model::{SpiffeId, World};
-use pilotfish_source::FileReader;
+use pilotfish_runtime::FileReader;
 use pilotfish_xds::{Limit, Recorder, TlsListenerConfig};
 use std::future::Future;
 use std::net::SocketAddr;
