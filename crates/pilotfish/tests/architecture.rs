@@ -1,7 +1,7 @@
-//! The walk through a new registry in ARCHITECTURE.md shows the code that is compiled and tested.
+//! The complete registry in docs/design/registries.md is the code that is compiled and tested.
 #![allow(clippy::unwrap_used, reason = "a test fails this way")]
 
-const PAGE: &str = include_str!("../../../ARCHITECTURE.md");
+const PAGE: &str = include_str!("../../../docs/design/registries.md");
 const EXAMPLE: &str = include_str!("../examples/lines.rs");
 
 #[test]
@@ -12,7 +12,7 @@ fn the_example_of_the_page_is_the_one_that_runs() {
     assert_eq!(
         shown,
         format!("use {code}"),
-        "copy examples/lines.rs, from its first `use` on, into ARCHITECTURE.md"
+        "copy examples/lines.rs, from its first `use` on, into docs/design/registries.md"
     );
 }
 

@@ -4,7 +4,7 @@
 //! machine without IO that implements [`Registry`]; [`AggregateController`] passes it the objects of its
 //! feed. A registry with a **source of its own** has no state machine: its [`LiveSource`] implements the
 //! protocol of its product and sends [`RegistryBatch`]es. Either is a [`RegistryType`] in the table of
-//! registries. ARCHITECTURE.md, "A new registry", walks through a complete one.
+//! registries. docs/design/registries.md walks through a complete one.
 
 mod aggregate;
 mod catalog;
