@@ -1,4 +1,6 @@
-//! A custom registry: lines of `NAME HOST:PORT`, read from a TCP server. docs/design/registries.md explains the code.
+//! A custom registry: lines of `NAME HOST:PORT`, read from a TCP server.
+//!
+//! docs/design/registries.md explains the code.
 //!
 //! ```console
 //! $ printf 'web.lines 127.0.0.1:8080\n.\n' | nc -l 7000 &
