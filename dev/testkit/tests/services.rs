@@ -251,8 +251,10 @@ fn to(alias: &str, port: u16) -> String {
 }
 
 /// Rules of a VirtualService that lead to an alias, and the clusters that they must name.
-fn rules_to(alias: &str) -> [(String, Vec<String>); 4] {
-    let mirror = format!("{{host: {alias}, port: {{number: 8080}}}}");
+fn rules_to(alias: &str) -> [(String, Vec<String>); 5] {
+    let mirror = |port: u16| format!("{{host: {alias}, port: {{number: {port}}}}}");
+    let mirrors = format!("[{{destination: {}}}, {{destination: {}}}]", mirror(8080), mirror(8081));
+    let mirror = mirror(8080);
     let streams = format!(
         "tcp: [{{match: [{{port: 8081}}], route: [{}]}}], tls: [{{match: [{{port: 8082, sniHosts: [web]}}], route: [{}]}}]",
         to(alias, 8081),
@@ -265,7 +267,11 @@ fn rules_to(alias: &str) -> [(String, Vec<String>); 4] {
     );
     [
         (format!("http: [{{route: [{}]}}]", to(alias, 8080)), vec![stock(8080)]),
-        (weighted, vec![]),
+        (weighted, vec![stock(8080), stock(8081)]),
+        (
+            format!("http: [{{mirrors: {mirrors}, route: [{{destination: {{host: web}}}}]}}]"),
+            vec![stock(8080), stock(8081)],
+        ),
         (format!("http: [{{mirror: {mirror}, route: [{{destination: {{host: web}}}}]}}]"), vec![stock(8080)]),
         (streams, vec![stock(8081), stock(8082)]),
     ]
@@ -304,17 +310,85 @@ fn routes_to_an_alias_lead_to_the_named_port_of_what_is_behind_it() {
             assert!(dump["clusters"].get(stock(8080)).is_some(), "{alias} {target}: {dump}");
             assert_eq!(endpoints(&dump, &stock(8080)).len(), 1, "{alias} {target}");
         }
-
-        let route = format!(
-            "{{parentRefs: [{{group: '', kind: Service, name: web, port: 8080}}], rules: [{{backendRefs: [{{name: {alias}, port: 8080}}]}}]}}"
-        );
-        let route = object("gateway.networking.k8s.io/v1", "HTTPRoute", "shop", "web", &route);
-        let named = sent(&(aliases() + &route), client())["routes"].to_string();
-        assert!(
-            named.contains(&stock(8080)) && !named.contains(&format!("||{alias}.shop")),
-            "{alias}: {named}"
-        );
     }
+}
+
+#[test]
+fn delegate_to_an_alias_leads_to_the_named_port_of_what_is_behind_it() {
+    for alias in ["nick", "bare", "second"] {
+        let root = istio(
+            "VirtualService",
+            "root",
+            "{hosts: [web], http: [{match: [{uri: {prefix: /a}}], delegate: {name: part}}]}",
+        );
+        let part = format!("{{http: [{{route: [{}]}}]}}", to(alias, 8080));
+        let dump = sent(&(aliases() + &root + &istio("VirtualService", "part", &part)), client());
+        assert_names_stock(&dump, alias, 8080);
+    }
+}
+
+#[test]
+fn redirect_to_an_alias_finds_the_alias_on_its_port() {
+    for alias in ["nick", "bare", "second"] {
+        let authority = format!("{alias}.shop.svc.cluster.local");
+        let rule = format!("{{hosts: [web], http: [{{redirect: {{authority: '{authority}:8080'}}}}]}}");
+        let dump = sent(&(aliases() + &istio("VirtualService", "web", &rule)), client());
+        let hosts = dump["routes"]["8080"]["virtual_hosts"].as_array().unwrap();
+        let redirect = hosts.iter().find(|host| host.to_string().contains("host_redirect")).unwrap();
+        assert!(redirect.to_string().contains(&format!("{authority}:8080")), "{alias}: {redirect}");
+        let next = hosts.iter().find(|host| {
+            host["domains"]
+                .as_array()
+                .is_some_and(|domains| domains.iter().any(|domain| domain == &authority))
+        });
+        let next = next.unwrap_or_else(|| panic!("{alias}: no virtual host of {authority} on port 8080"));
+        assert!(next.to_string().contains(&stock(8080)), "{alias}: {next}");
+    }
+}
+
+#[test]
+fn routes_of_the_gateway_api_to_an_alias_lead_to_the_named_port_of_what_is_behind_it() {
+    let route = |version: &str, kind: &str, port: u16, rule: &str| {
+        let spec = format!(
+            "{{parentRefs: [{{group: '', kind: Service, name: web, port: {port}}}], rules: [{rule}]}}"
+        );
+        object(&format!("gateway.networking.k8s.io/{version}"), kind, "shop", "web", &spec)
+    };
+    for alias in ["nick", "bare", "second"] {
+        let backend = |port: u16| format!("backendRefs: [{{name: {alias}, port: {port}}}]");
+        let mirror = format!(
+            "{{filters: [{{type: RequestMirror, requestMirror: {{backendRef: {{name: {alias}, port: 8081}}}}}}], \
+             backendRefs: [{{name: {alias}, port: 8080}}]}}"
+        );
+        let rule = |port: u16| format!("{{{}}}", backend(port));
+        for (port, text) in [
+            (8080, route("v1", "HTTPRoute", 8080, &rule(8080))),
+            (8081, route("v1", "HTTPRoute", 8080, &mirror)),
+            (8080, route("v1", "GRPCRoute", 8080, &rule(8080))),
+            (8081, route("v1alpha2", "TCPRoute", 8081, &rule(8081))),
+            (
+                8082,
+                route("v1", "TLSRoute", 8082, &rule(8082)).replacen(
+                    "{parentRefs",
+                    "{hostnames: [a.b.c], parentRefs",
+                    1,
+                ),
+            ),
+        ] {
+            let dump = sent(&(aliases() + &text), client());
+            assert_names_stock(&dump, alias, port);
+        }
+    }
+}
+
+/// Asserts that routes or listeners name `stock` on a port and no alias.
+fn assert_names_stock(dump: &Json, alias: &str, port: u16) {
+    let named = dump["routes"].to_string() + &dump["listeners"].to_string();
+    assert!(named.contains(&format!("\"{}\"", stock(port))), "{alias} {port}: {named}");
+    for aliased in ["nick", "bare", "second"] {
+        assert!(!named.contains(&format!("||{aliased}.shop")), "{alias} {port}: {named}");
+    }
+    assert_eq!(endpoints(dump, &stock(port)).len(), 1, "{alias} {port}");
 }
 
 /// What clients of the namespaces `left` and `right` have behind `pay.example.com`, whose entries are in
