@@ -66,6 +66,20 @@ fn gateway(name: &str, label: &str) -> String {
     )
 }
 
+/// A Gateway, a route to it and a ServiceEntry without addresses, each with that name and label.
+fn with_statuses(name: &str, label: &str) -> String {
+    let route = format!(
+        "{{apiVersion: {GATEWAY_API}/v1, kind: HTTPRoute, metadata: {{name: {name}, namespace: shop{}}}, spec: {{parentRefs: \
+         [{{name: {name}}}], rules: [{{}}]}}}}",
+        labels(label)
+    );
+    [gateway(name, label), route, entry(name, label)].join("\n---\n")
+}
+
+/// Kinds of the objects of [`with_statuses`].
+const WITH_STATUSES: [(&str, &str); 3] =
+    [(GATEWAY_API, "Gateway"), (GATEWAY_API, "HTTPRoute"), (ISTIO, "ServiceEntry")];
+
 /// The chart's objects for a release.
 fn chart(settings: &[&str]) -> Option<String> {
     let mut helm = std::process::Command::new(Tool::Helm.find()?);
@@ -149,23 +163,39 @@ fn objects(server: &ApiServer, group: &str, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(server.client(), "shop", &resource)
 }
 
-async fn has_status(api: &Api<DynamicObject>, name: &str) {
-    eventually(&format!("{name} has a status"), || async {
-        let object = api.get(name).await.map_err(|error| error.to_string())?;
-        let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_ours =
-            conditions.iter().any(|one| one["observedGeneration"].as_i64().is_some_and(|at| at > 0));
-        if is_ours { Ok(()) } else { Err(format!("{conditions:?}")) }
-    })
-    .await;
+/// True if a status was written: conditions of a generation (the definition's default has none), or
+/// addresses.
+fn is_written(status: &Value) -> bool {
+    match status {
+        Value::Object(fields) => fields.iter().any(|(name, value)| {
+            name == "observedGeneration" && value.as_i64().is_some_and(|at| at > 0)
+                || name == "addresses" && value.as_array().is_some_and(|all| !all.is_empty())
+                || is_written(value)
+        }),
+        Value::Array(values) => values.iter().any(is_written),
+        _ => false,
+    }
 }
 
-async fn has_no_status(api: &Api<DynamicObject>, name: &str) {
-    let status = api.get(name).await.unwrap().data["status"].clone();
-    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    // The definition's default is a condition of a controller that has not come yet.
-    let written = conditions.iter().any(|one| one["observedGeneration"].as_i64().is_some_and(|at| at > 0));
-    assert!(!written, "{name}: {conditions:?}");
+/// Waits until the three objects of that name have statuses.
+async fn have_statuses(server: &ApiServer, name: &str) {
+    for (group, kind) in WITH_STATUSES {
+        let api = objects(server, group, kind);
+        eventually(&format!("{kind} {name} has a status"), || async {
+            let object = api.get(name).await.map_err(|error| error.to_string())?;
+            let status = &object.data["status"];
+            if is_written(status) { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    }
+}
+
+/// Asserts that none of the three objects of that name has a status.
+async fn have_no_statuses(server: &ApiServer, name: &str) {
+    for (group, kind) in WITH_STATUSES {
+        let status = objects(server, group, kind).get(name).await.unwrap().data["status"].clone();
+        assert!(!is_written(&status), "{kind} {name}: {status}");
+    }
 }
 
 async fn relabel(api: &Api<DynamicObject>, name: &str, label: &str) {
@@ -209,16 +239,15 @@ async fn two_revisions_divide_the_objects_of_a_cluster() {
     relabel(&entries, "c", "canary").await;
     canary.has(&["free", "c"], 2).await;
 
-    // A Gateway has its status from its revision; one without a label from the default revision.
-    let gateways = objects(&server, GATEWAY_API, "Gateway");
+    // An object has its status from its revision; one without a label from the default revision.
     for (name, label) in [("other", "other"), ("of-canary", "canary"), ("of-stable", "stable"), ("plain", "")]
     {
-        server.apply(&gateway(name, label)).await;
+        server.apply(&with_statuses(name, label)).await;
     }
     for name in ["of-canary", "of-stable", "plain"] {
-        has_status(&gateways, name).await;
+        have_statuses(&server, name).await;
     }
-    has_no_status(&gateways, "other").await;
+    have_no_statuses(&server, "other").await;
     let leases: Api<Lease> = Api::namespaced(server.client(), ROOT);
     for name in ["pilotfish-status-leader-stable", "pilotfish-status-leader-canary"] {
         leases.get(name).await.unwrap();
@@ -229,10 +258,10 @@ async fn two_revisions_divide_the_objects_of_a_cluster() {
     let mut canary = canary;
     canary.program.terminate().await;
     assert_eq!(canary.program.ended().await, Some(0));
-    server.apply(&gateway("later-canary", "canary")).await;
-    server.apply(&gateway("later-stable", "stable")).await;
-    has_status(&gateways, "later-stable").await;
-    has_no_status(&gateways, "later-canary").await;
+    server.apply(&with_statuses("later-canary", "canary")).await;
+    server.apply(&with_statuses("later-stable", "stable")).await;
+    have_statuses(&server, "later-stable").await;
+    have_no_statuses(&server, "later-canary").await;
 }
 
 /// Waits until a Pod of that namespace gets a sidecar of that revision, or none.
