@@ -50,7 +50,7 @@ const FOLDERS: &[Folder] = &[
     Folder {
         path: "crates/lib",
         may: &[],
-        shared: &["pilotfish-identity", "pilotfish-runtime"],
+        shared: &["pilotfish-admission", "pilotfish-identity", "pilotfish-runtime"],
         never: &["envoy-types", "k8s-openapi", "kube"],
     },
     Folder {
@@ -190,6 +190,11 @@ const RULES: &[Rule] = &[
     Rule {
         name: "pilotfish-runtime",
         never: &["axum", "h2", "hyper", "notify", "prost", "tonic"],
+        never_named: &[],
+    },
+    Rule {
+        name: "pilotfish-admission",
+        never: &["axum", "h2", "hyper", "notify", "prost", "rustls", "serde-saphyr", "tonic"],
         never_named: &[],
     },
     Rule {

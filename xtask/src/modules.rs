@@ -16,6 +16,7 @@ type Table = &'static [(&'static str, &'static [&'static str])];
 const PUBLIC: Table = &[
     ("pilotfish", &["cli", "control", "resources"]),
     ("pilotfish-admin", &[]),
+    ("pilotfish-admission", &[]),
     ("pilotfish-api", &["v1"]),
     ("pilotfish-attack", &[]),
     ("pilotfish-bench", &["broadcast", "compare", "fleet", "mesh", "report", "scale", "server", "world"]),

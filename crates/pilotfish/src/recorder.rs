@@ -5,7 +5,7 @@ use crate::control::{ControlObserver, Inbound, Trigger};
 use crate::history::{History, Refusal};
 use crate::suspects;
 use pilotfish_admin::{Metrics, ReviewedObject};
-use pilotfish_identity::LogLimit;
+use pilotfish_admission::LogLimit;
 use pilotfish_model::Kind;
 use pilotfish_proto::ResourceType;
 use pilotfish_registration_server as registration;

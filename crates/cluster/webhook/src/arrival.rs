@@ -8,7 +8,7 @@
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
-use pilotfish_identity::{HalfOpen, Handshake};
+use pilotfish_admission::{HalfOpen, Handshake};
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;

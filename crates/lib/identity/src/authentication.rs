@@ -1,7 +1,7 @@
 //! Authenticators: identify clients that present no certificate with an identity.
 
 use crate::certificate::CERTIFICATE;
-use crate::log_limit::LogLimit;
+use pilotfish_admission::LogLimit;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -12,9 +12,7 @@ mod connection;
 
 use axum::Router;
 use connection::Connection;
-use pilotfish_identity::{HalfOpen, LogLimit};
-/// Per-client quotas, also for handlers.
-pub use pilotfish_identity::{Slot, Slots, network_of};
+use pilotfish_admission::{HalfOpen, LogLimit, Slots, network_of};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -14,7 +14,7 @@ use crate::Metrics;
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use pilotfish_listener::{Slot, Slots, network_of};
+use pilotfish_admission::{Slot, Slots, network_of};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

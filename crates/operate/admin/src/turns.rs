@@ -11,7 +11,7 @@
 //! [`OF_AN_ADDRESS`] requests of one address.
 
 use parking_lot::Mutex;
-use pilotfish_listener::{Slots, network_of};
+use pilotfish_admission::{Slots, network_of};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Weak};

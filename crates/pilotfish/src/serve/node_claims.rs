@@ -13,7 +13,7 @@
 
 use super::tls::with_mesh;
 use parking_lot::Mutex;
-use pilotfish_identity::network_of;
+use pilotfish_admission::network_of;
 use pilotfish_model::{Namespace, World};
 use pilotfish_translate::Proxy;
 use pilotfish_xds::{Limit, LimitExceeded, PeerInfo};

@@ -17,9 +17,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use pilotfish_identity::{
-    Authenticated, Authentication, CERTIFICATE, Call, HalfOpen, RefusalLimit, is_forwarding_header,
-};
+use pilotfish_admission::{HalfOpen, RefusalLimit};
+use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, is_forwarding_header};
 use pilotfish_registration_api::v1::error::Code;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{LIMIT_HEADER, Routes, SERVICE};

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::identity::Who;
 use crate::limits::{Limit, ServerLimits};
 use crate::recorder::Recorder;
-use pilotfish_identity::{Rate, Slots};
+use pilotfish_admission::{Rate, Slots};
 use pilotfish_registration::limits::MAX_PAGE;
 use pilotfish_registration::{
     Caller, Deregister, Deregistered, Filter, Instance, InstanceKey, Register, Registered, Registrar,

@@ -6,9 +6,8 @@ use crate::api::closed;
 use crate::limits::{Limit, ServerLimits, of_connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use pilotfish_identity::{
-    Authenticated, FrameRates, Handshake, KnownStreams, Metered, TlsContext, network_of, spiffe_ids,
-};
+use pilotfish_admission::{FrameRates, Handshake, KnownStreams, Metered, network_of};
+use pilotfish_identity::{Authenticated, TlsContext, spiffe_ids};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;

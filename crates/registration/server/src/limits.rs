@@ -140,7 +140,7 @@ impl Default for ServerLimits {
 const ADDRESS_PART: usize = 4;
 
 /// Bytes shared by requests.
-pub(crate) type Budget = pilotfish_identity::Budget<Limit>;
+pub(crate) type Budget = pilotfish_admission::Budget<Limit>;
 
 /// Bytes that one request took of a [`Budget`]; given back on drop.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ pub(crate) fn of_connection(address: &Arc<Budget>, limits: &ServerLimits) -> Arc
 }
 
 /// Budgets of addresses, as shares of the total budget.
-pub(crate) type AddressBudgets = pilotfish_identity::Shares<IpAddr, Limit>;
+pub(crate) type AddressBudgets = pilotfish_admission::Shares<IpAddr, Limit>;
 
 /// Returns the unused budgets of addresses.
 pub(crate) fn of_addresses(limits: &ServerLimits) -> AddressBudgets {

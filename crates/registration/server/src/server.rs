@@ -8,9 +8,8 @@ use crate::grpc::Grpc;
 use crate::limits::{Limit, ServerLimits, of_addresses};
 use crate::recorder::Recorder;
 use crate::settings::ServerSettings;
-use pilotfish_identity::{
-    Authentication, Authenticator, HalfOpen, LogLimit, Rate, RefusalLimit, Slots, TlsContext, network_of,
-};
+use pilotfish_admission::{HalfOpen, LogLimit, Rate, RefusalLimit, Slots, network_of};
+use pilotfish_identity::{Authentication, Authenticator, TlsContext};
 use pilotfish_registration::Registrar;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{DESCRIPTORS, Routes, SERVICE, openapi, page};

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::identity::Who;
 use crate::limits::Limit;
 use futures::Stream;
-use pilotfish_identity::Slot;
+use pilotfish_admission::Slot;
 use pilotfish_registration::{Caller, Watch, WatchBatch, WatchEvent, WatchFrom};
 use pilotfish_registration_api::v1::{self, error::Code};
 use prost::Message;

@@ -11,7 +11,7 @@ use crate::source::{Change, ClientId, PeerInfo, Publication, ResourceSource, Sna
 use crate::status::{Concerned, ConnectionStatus, Progress, ReportStatus};
 use crate::topology::{Fetched, Freed, Membership, NAMES_AT_A_TIME, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use pilotfish_identity::LogLimit;
+use pilotfish_admission::LogLimit;
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::collections::HashSet;

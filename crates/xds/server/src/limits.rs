@@ -1,7 +1,7 @@
 //! Limits on memory and work per client. Each limit is checked before the work that it limits, and an error
 //! names it.
 
-use pilotfish_identity::Exceeded;
+use pilotfish_admission::Exceeded;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -377,7 +377,7 @@ impl Default for NodeLimits {
 }
 
 /// Memory budget that several clients share.
-pub(crate) type Budget = pilotfish_identity::Budget<Limit>;
+pub(crate) type Budget = pilotfish_admission::Budget<Limit>;
 
 /// Amount taken from a budget; returned on drop.
 #[derive(Debug)]

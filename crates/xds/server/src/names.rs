@@ -15,7 +15,7 @@
 
 use crate::limits::{Budget, Limit, LimitExceeded, StreamLimits, Taken};
 use crate::source::PeerInfo;
-use pilotfish_identity::{Shares, network_of};
+use pilotfish_admission::{Shares, network_of};
 use pilotfish_proto::ResourceType;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Active health checks of registered instances: passes instances to the checks, and results to the
 //! registrar.
 
-use pilotfish_identity::LogLimit;
+use pilotfish_admission::LogLimit;
 use pilotfish_registration::{CheckResult, InstanceKey, Registrar, ServiceKey, ServicesChanged};
 use pilotfish_registration_checks::{CheckHandle, Verdict};
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use crate::remote::RemoteClients;
 use crate::request::RequestError;
 use cache::{Cache, Key, Outcome};
 use parking_lot::Mutex;
-use pilotfish_identity::{RefusalLimit, Slots, network_of};
+use pilotfish_admission::{RefusalLimit, Slots, network_of};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::stream::{Stream, StreamError};
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use parking_lot::Mutex;
-use pilotfish_identity::{KnownStream, KnownStreams, Pace};
+use pilotfish_admission::{KnownStream, KnownStreams, Pace};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;

@@ -16,9 +16,8 @@ use bytes::Bytes;
 use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream};
 use http::{HeaderMap, Method, Request};
-use pilotfish_identity::{
-    Authentication, CERTIFICATE, Call, KnownStreams, Pace, Proof, is_forwarding_header,
-};
+use pilotfish_admission::{KnownStreams, Pace};
+use pilotfish_identity::{Authentication, CERTIFICATE, Call, Proof, is_forwarding_header};
 use slab::Slab;
 use std::future::Future;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use super::throttle::PushThrottle;
 use super::{FIRST_WINDOW, ServerConfig, WINDOW};
 use crate::limits::{Budget, Limit, LimitExceeded, Taken};
 use crate::source::PeerInfo;
-use pilotfish_identity::{HalfOpen, Handshake, LogLimit, Shares, Slot, Slots, network_of};
+use pilotfish_admission::{HalfOpen, Handshake, LogLimit, Shares, Slot, Slots, network_of};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 

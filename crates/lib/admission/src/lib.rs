@@ -1,0 +1,32 @@
+//! Limits on clients of listeners.
+//!
+//! | Type | Limits |
+//! |---|---|
+//! | [`Budget`] | bytes or items that clients share, with a part for each client |
+//! | [`Slots`] | items of each client, such as connections |
+//! | [`Rate`], [`RefusalLimit`] | requests, or refused credentials, of each client in a second |
+//! | [`Pace`], [`Metered`] | the rate at which a client is read |
+//! | [`HalfOpen`] | unauthenticated connections, so that silent ones do not block others |
+//! | [`LogLimit`] | log lines that clients can cause |
+//!
+//! The crate is independent of the protocol of a listener and of the identities of its clients.
+
+mod budget;
+mod half_open;
+mod log_limit;
+mod meter;
+mod network;
+mod pace;
+mod rate;
+mod refusals;
+mod slots;
+
+pub use budget::{Budget, Exceeded, Shares};
+pub use half_open::{HalfOpen, Handshake};
+pub use log_limit::LogLimit;
+pub use meter::{FrameRates, KnownStream, KnownStreams, Metered, OnWait};
+pub use network::network_of;
+pub use pace::Pace;
+pub use rate::Rate;
+pub use refusals::{Attempt, Credential, RefusalLimit};
+pub use slots::{Slot, Slots};
