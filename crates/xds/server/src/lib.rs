@@ -10,7 +10,7 @@
 //!   This crate knows neither the model nor how resources are made.
 //! - A view may be made of *parts*: a client's own resources over those that many clients see. A part is read
 //!   from the source once and changed once by a publication, whatever views it is in, and views that end in
-//!   the same parts share what those come to (`whole.rs`, `layer.rs`).
+//!   the same parts share what those come to (`fanout/whole.rs`, `resources/layer.rs`).
 //! - A *group* is what several streams have in common: type, view and subscription. It holds the newest
 //!   resources as a few persistent maps, one over the other: one for each part, and one of what is subscribed
 //!   to by name. A [`Stream`] keeps pointers to those that it last sent, so "what does this proxy lack" is
@@ -28,35 +28,27 @@
 //! locked for writing, and are looked at while it is locked for reading: a whole is always made of the newest
 //! state of its parts. Parts, wholes and names go with the last group that needs them.
 
-mod entries;
 mod environment;
+mod error;
 mod fanout;
-mod frame;
-mod group;
-mod layer;
 mod limits;
 mod mark;
-mod nack;
-mod names;
-mod node;
 mod protocol;
 mod recorder;
-mod response;
+mod resources;
 mod server;
 mod source;
 mod status;
 mod stream;
-mod topology;
-mod whole;
-mod wire;
 
 pub use environment::{Clock, Environment, SystemClock};
+pub use error::StreamError;
 pub use fanout::Fanout;
 pub use limits::{Limit, LimitExceeded, NodeLimits, StreamLimits};
 pub use mark::{Mark, Types};
-pub use nack::Nack;
-pub use node::ClientNode;
 pub use protocol::Protocol;
+pub use protocol::nack::Nack;
+pub use protocol::node::ClientNode;
 pub use recorder::{HandshakeResult, NoRecorder, Push, Recorder};
 pub use server::{ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig};
 pub use source::{
@@ -66,4 +58,4 @@ pub use source::{
 pub use status::{
     Concerned, ConnectionStatus, Lacking, Names, Progress, Rejection, SubscribedNames, TypeStatus,
 };
-pub use stream::{Response, Stream, StreamError};
+pub use stream::{Response, Stream};

@@ -1,7 +1,7 @@
 //! Events of streams and connections, for metrics and logs.
 
 use crate::limits::Limit;
-use crate::nack::Nack;
+use crate::protocol::nack::Nack;
 use pilotfish_proto::ResourceType;
 use std::time::Duration;
 

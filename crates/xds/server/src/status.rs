@@ -1,9 +1,9 @@
 //! Connected clients as debug pages show them.
 
-use crate::entries::NameSet;
 use crate::mark::Types;
-use crate::node::ClientNode;
 use crate::protocol::Protocol;
+use crate::protocol::node::ClientNode;
+use crate::resources::NameSet;
 use crate::source::{ClientId, PeerInfo, ViewId};
 use enum_map::EnumMap;
 use pilotfish_proto::ResourceType;

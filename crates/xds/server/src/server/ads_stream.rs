@@ -1,15 +1,15 @@
 //! One ADS stream of a connection: sends responses as the client's window has room, and reads requests at a
 //! limited rate.
 
-use super::connection::PROVE_AGAIN;
 use super::grpc::{self, Decoder};
 use super::large::{LARGE, beside_workers};
 use super::port::{Port, StreamPlace};
 use super::{ServerConfig, Shared};
+use crate::error::StreamError;
 use crate::limits::Limit;
 use crate::mark::Mark;
 use crate::source::ResourceSource;
-use crate::stream::{Stream, StreamError};
+use crate::stream::Stream;
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use parking_lot::Mutex;
@@ -18,6 +18,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use tonic::Code;
+
+/// Status message of a stream whose authentication has expired.
+pub(super) const PROVE_AGAIN: &str =
+    "the client's authentication has expired: reconnect to authenticate again";
 
 pub(super) struct AdsStream<S: ResourceSource> {
     pub(super) requests: RecvStream,

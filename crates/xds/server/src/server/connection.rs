@@ -1,6 +1,6 @@
 //! One connection: a task that drives HTTP/2 and all of the connection's streams.
 
-use super::ads_stream::{AdsStream, End};
+use super::ads_stream::{AdsStream, End, PROVE_AGAIN};
 use super::grpc::{self, Decoder};
 use super::port::{ConnectionPlace, Port};
 use super::services::{self, ADS, CallLimits};
@@ -8,10 +8,10 @@ use super::throttle::Turn;
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
 use super::{Shared, WINDOW};
+use crate::error::StreamError;
 use crate::limits::{Budget, Limit, Taken};
 use crate::protocol::Protocol;
 use crate::source::{PeerInfo, ResourceSource};
-use crate::stream::StreamError;
 use bytes::Bytes;
 use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream};
@@ -526,11 +526,6 @@ impl<S: ResourceSource, I> Drop for Connection<S, I> {
         }
     }
 }
-
-/// Status message of a stream whose authentication has expired.
-pub(super) const PROVE_AGAIN: &str =
-    "the client's authentication has expired: reconnect to authenticate again";
-
 /// Total length of names and values, each as often as it occurs.
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()

@@ -1,7 +1,7 @@
 //! gRPC over HTTP/2: message frames in, statuses out.
 
+use crate::error::StreamError;
 use crate::limits::{Budget, Limit, LimitExceeded};
-use crate::stream::StreamError;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use std::sync::Arc;

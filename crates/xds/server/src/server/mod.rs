@@ -18,10 +18,10 @@ mod throttle;
 mod tls_listener;
 mod waker;
 
+use crate::error::StreamError;
 use crate::fanout::Fanout;
 use crate::limits::Limit;
 use crate::source::ResourceSource;
-use crate::stream::StreamError;
 use bytes::Bytes;
 pub use config::{ServerConfig, ServerError};
 use connection::Connection;

@@ -5,16 +5,15 @@
 //! that are not served. A type has at most one outstanding response; later changes are sent together when
 //! that one is answered. The response to a question is sent once and not kept.
 
-use super::{Response, Stream, StreamError};
-use crate::entries::set_version;
-use crate::frame::{About, Frame};
+use super::{Response, Stream};
+use crate::error::StreamError;
+use crate::fanout::names::{Account, listed_bytes};
 use crate::limits::{Limit, LimitExceeded, Taken};
-use crate::nack::shown;
-use crate::names::{Account, listed_bytes};
 use crate::protocol::Protocol;
-use crate::response::Contents;
+use crate::protocol::nack::shown;
+use crate::protocol::wire::{Request, error_text, unhex};
+use crate::resources::{About, Contents, Frame, set_version};
 use crate::source::{Collection, CollectionState, Held, Resource, ResourceSource};
-use crate::wire::{Request, error_text, unhex};
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,12 +1,13 @@
 //! Delta requests.
 
 use super::watch::{Known, Requested, Watch};
-use super::{Seen, Stream, StreamError};
-use crate::group::{GroupKey, SubscriptionKey};
+use super::{Seen, Stream};
+use crate::error::StreamError;
+use crate::fanout::group::{GroupKey, SubscriptionKey};
+use crate::fanout::names::{Account, listed_bytes};
 use crate::limits::{Limit, LimitExceeded};
-use crate::names::{Account, listed_bytes};
+use crate::protocol::wire::{Request, unhex};
 use crate::source::{Resource, ResourceSource};
-use crate::wire::{Request, unhex};
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;

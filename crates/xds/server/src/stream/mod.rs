@@ -6,27 +6,26 @@
 
 mod collections;
 mod delta;
-mod error;
 mod order;
 mod push;
 mod sotw;
 mod watch;
 
+use crate::error::StreamError;
 use crate::fanout::Fanout;
-use crate::group::{GroupKey, SubscriptionKey};
+use crate::fanout::group::{GroupKey, SubscriptionKey};
+use crate::fanout::names::{Account, Owner, Part};
 use crate::limits::{Budget, Limit, LimitExceeded, Taken};
 use crate::mark::{Mark, Types};
-use crate::nack::{Nack, shown};
-use crate::names::{Account, Owner, Part};
-use crate::node::ClientNode;
 use crate::protocol::Protocol;
+use crate::protocol::nack::{Nack, shown};
+use crate::protocol::node::ClientNode;
+use crate::protocol::wire::{Request, error_text, node_in};
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Progress, Rejection, ReportStatus};
-use crate::wire::{Request, error_text, node_in};
 use bytes::Bytes;
 use collections::Collections;
 use enum_map::EnumMap;
-pub use error::StreamError;
 use order::Order;
 use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
@@ -259,8 +258,8 @@ impl<S: ResourceSource> Stream<S> {
         let invalid = |text: &str| StreamError::InvalidArgument(text.into());
         let node = node.ok_or_else(|| invalid("the first request has no node"))?;
         let reads = |name: &str| self.fanout.source.reads_extension(name);
-        let kept = crate::node::cut(node, &self.fanout.limits.node, reads)?;
-        let node = crate::node::decode(&kept)?;
+        let kept = crate::protocol::node::cut(node, &self.fanout.limits.node, reads)?;
+        let node = crate::protocol::node::decode(&kept)?;
         if node.id.is_empty() {
             return Err(invalid("the node has no id"));
         }

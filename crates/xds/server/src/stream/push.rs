@@ -3,13 +3,12 @@
 use super::order::{Breaking, Probe, Warming};
 use super::watch::{Known, Requested, Watch};
 use super::{Response, Stream};
-use crate::entries::{Entries, set_version};
-use crate::group::{Baseline, GroupView};
+use crate::fanout::group::{Baseline, GroupView};
 use crate::protocol::Protocol;
+use crate::protocol::wire::eds_name;
 use crate::recorder::Push;
-use crate::response::{Contents, EncodedResponse};
+use crate::resources::{Contents, EncodedResponse, Entries, set_version};
 use crate::source::{Resource, ResourceSource};
-use crate::wire::eds_name;
 use enum_map::EnumMap;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
@@ -175,7 +174,7 @@ impl<S: ResourceSource> Stream<S> {
                 }
                 _ => {
                     after = watch.sent.clone();
-                    plan.contents.apply(&mut after);
+                    after.apply(&plan.contents);
                 }
             }
             watch.in_step = None;
@@ -246,7 +245,7 @@ impl<S: ResourceSource> Stream<S> {
                 return Some(Plan { contents, response: Some(response), held: false });
             }
         }
-        let mut contents = Contents::difference(&watch.sent, &look.view.entries);
+        let mut contents = watch.sent.difference(&look.view.entries);
         let mut held = false;
         match ty {
             ResourceType::Cluster => held = self.hold_removals(&mut contents, settled, now),
@@ -310,7 +309,7 @@ impl<S: ResourceSource> Stream<S> {
             if watch.in_step == Some(look.view.seq) {
                 return true;
             }
-            let difference = Contents::difference(&watch.sent, &look.view.entries);
+            let difference = watch.sent.difference(&look.view.entries);
             let equal = difference.upserts.is_empty() && (!whole || difference.removed.is_empty());
             if equal {
                 watch.sent = look.view.entries.clone();
@@ -340,8 +339,8 @@ impl<S: ResourceSource> Stream<S> {
                 return self.shared(ty, look, Baseline::SotwAll);
             }
             let mut all = watch.sent.clone();
-            plan.contents.apply(&mut all);
-            let contents = Contents::difference(&Entries::new(), &all);
+            all.apply(&plan.contents);
+            let contents = Entries::new().difference(&all);
             let version = set_version(contents.upserts.iter());
             return Some(Arc::new(EncodedResponse::sotw(ty, version, contents, nonces.next())));
         }

@@ -1,11 +1,12 @@
 //! State-of-the-world requests.
 
 use super::watch::{Acknowledged, Known, Requested, Watch};
-use super::{Seen, Stream, StreamError};
-use crate::group::{GroupKey, SubscriptionKey};
+use super::{Seen, Stream};
+use crate::error::StreamError;
+use crate::fanout::group::{GroupKey, SubscriptionKey};
 use crate::limits::Limit;
+use crate::protocol::wire::Request;
 use crate::source::ResourceSource;
-use crate::wire::Request;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
 use std::time::Instant;

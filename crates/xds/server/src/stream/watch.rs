@@ -1,12 +1,11 @@
 //! One type of one stream: its subscription, what was sent, and what was acknowledged or refused.
 
-use crate::entries::{Entries, NameSet};
+use crate::fanout::names::{Account, asked_bytes};
+use crate::fanout::topology::Membership;
 use crate::limits::{LimitExceeded, Taken};
-use crate::names::{Account, asked_bytes};
-use crate::response::{Contents, EncodedResponse};
+use crate::protocol::wire::{hex, unhex};
+use crate::resources::{Contents, EncodedResponse, Entries, NameSet};
 use crate::status::{Lacking, Names, Rejection, SubscribedNames, TypeStatus};
-use crate::topology::Membership;
-use crate::wire::{hex, unhex};
 use pilotfish_proto::ResourceType;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Responses as gRPC frames: encoded once, sent in pieces that any number of streams share.
 
+use crate::protocol::wire::hex;
 use crate::source::Resource;
-use crate::wire::hex;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
 

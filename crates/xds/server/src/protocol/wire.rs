@@ -3,8 +3,9 @@
 //! A proxy acknowledges every response, so requests are read in place: an ACK allocates nothing, and an
 //! unchanged subscription (state-of-the-world repeats all names in every ACK) costs one pass over its bytes.
 
-use crate::nack::CUT;
-use crate::protocol::Protocol;
+use super::Protocol;
+use super::nack::CUT;
+use crate::error::StreamError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
@@ -298,6 +299,12 @@ pub(crate) fn hex(value: u64) -> [u8; 16] {
 pub(crate) fn unhex(text: &str) -> Option<u64> {
     let own = text.len() == 16 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     own.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+impl From<WireError> for StreamError {
+    fn from(error: WireError) -> Self {
+        Self::InvalidArgument(format!("malformed request: {error}"))
+    }
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@
 //! from there up. A layer takes a few words, independent of the size of those under it, and two states of a
 //! client are compared layer by layer.
 
-use crate::entries::{Map, entry_hash};
-use crate::frame::{Chunk, delta_resources};
-use crate::response::Contents;
+use super::contents::Contents;
+use super::frame::{Chunk, delta_resources};
+use super::map::{Map, entry_hash, set_version};
 use crate::source::Resource;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -34,7 +34,7 @@ pub(crate) struct Own {
 
 impl Own {
     pub(crate) fn new(map: Map) -> Self {
-        let sum = crate::entries::set_version(map.values());
+        let sum = set_version(map.values());
         Self { map, sum, ..Self::default() }
     }
 
@@ -252,7 +252,7 @@ impl Layer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entries::{Entries, set_version};
+    use crate::resources::Entries;
     use bytes::Bytes;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -348,12 +348,12 @@ mod tests {
                     (before, is.clone().into()),
                     (was.clone().into(), after),
                 ] {
-                    let mut got = Contents::difference(&old, &new);
+                    let mut got = old.difference(&new);
                     got.upserts.sort_unstable_by(|a, b| a.name.cmp(&b.name));
                     prop_assert_eq!(&got.upserts, &wanted.upserts);
                     prop_assert_eq!(&got.removed, &wanted.removed);
                     let mut entries = old;
-                    got.apply(&mut entries);
+                    entries.apply(&got);
                     let now: Map = entries.values().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect();
                     prop_assert_eq!(&now, &is);
                 }

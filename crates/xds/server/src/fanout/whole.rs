@@ -11,11 +11,8 @@
 //!
 //! A part or whole lives as long as some group needs it.
 
-use crate::entries::Map;
-use crate::group::Group;
-use crate::layer::{Changed, Layer, Own};
+use crate::resources::{Changed, Layer, Map, Own};
 use crate::source::{Resource, Snapshot, ViewId};
-use crate::topology::Groups;
 use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
 use std::collections::{BTreeMap, HashMap};
@@ -128,6 +125,10 @@ struct Key {
 }
 
 impl Whole {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Reads the unread parts, starting with the last one, which most other wholes need as well.
     pub(crate) fn fill<S: Snapshot<C>, C>(
         &self,
@@ -186,21 +187,22 @@ pub(crate) struct Wholes {
     next: u64,
 }
 
-/// A whole and its followers.
+/// A whole, and its users.
 #[derive(Debug)]
 struct Place {
     whole: Arc<Whole>,
+    /// Wholes over this one.
     over: Vec<u64>,
-    /// `None` without followers.
-    groups: Option<Groups>,
+    /// True if some group has it.
+    is_followed: bool,
 }
 
-/// A group whose whole changed with a publication.
-pub(crate) struct Following<'a> {
-    pub(crate) group: &'a Arc<Group>,
-    /// New state of the whole.
+/// New state of a whole that some group has, by a publication.
+pub(crate) struct NewState {
+    /// Id of the whole.
+    pub(crate) whole: u64,
     pub(crate) layer: Arc<Layer>,
-    /// True if the layer differs from the group's previous one.
+    /// True if the layer differs from the previous one.
     pub(crate) differs: bool,
 }
 
@@ -218,8 +220,7 @@ impl Wholes {
         self.parts.contains_key(&(ty, part))
     }
 
-    /// Returns the whole of these parts; `None` without parts. The caller makes a group follow it, with
-    /// [`Self::join`].
+    /// Returns the whole of these parts; `None` without parts. The caller calls [`Self::follow`] for it.
     pub(crate) fn of(&mut self, ty: ResourceType, parts: &[ViewId]) -> Option<Arc<Whole>> {
         parts.iter().rev().fold(None, |under, part| Some(self.intern(ty, *part, under)))
     }
@@ -241,31 +242,27 @@ impl Wholes {
         let whole =
             Arc::new(Whole { id, key, depth, part: Arc::clone(part), under, layer: Mutex::default() });
         self.ids.insert(key, id);
-        let place = Place { whole: Arc::clone(&whole), over: Vec::new(), groups: None };
+        let place = Place { whole: Arc::clone(&whole), over: Vec::new(), is_followed: false };
         self.places.insert(id, place);
         whole
     }
 
-    /// Adds a group to the followers of a whole.
-    pub(crate) fn join(&mut self, whole: &Whole, group: &Arc<Group>) {
-        let Some(place) = self.places.get_mut(&whole.id) else { return };
-        match &mut place.groups {
-            Some(groups) => groups.insert(group),
-            none => *none = Some(Groups::One(Arc::clone(group))),
+    /// Keeps a whole, which a group has now.
+    pub(crate) fn follow(&mut self, whole: &Whole) {
+        if let Some(place) = self.places.get_mut(&whole.id) {
+            place.is_followed = true;
         }
     }
 
-    /// Removes a group from the followers of a whole, and drops wholes without followers.
-    pub(crate) fn leave(&mut self, whole: &Arc<Whole>, group: &Group) {
-        if let Some(place) = self.places.get_mut(&whole.id)
-            && place.groups.as_mut().is_some_and(|groups| groups.remove(group))
-        {
-            place.groups = None;
+    /// Drops a whole that no group has any more, and those under it that nothing else needs.
+    pub(crate) fn unfollow(&mut self, whole: &Arc<Whole>) {
+        if let Some(place) = self.places.get_mut(&whole.id) {
+            place.is_followed = false;
         }
         let mut next = Some(whole);
         while let Some(whole) = next {
-            let is_followed = |place: &Place| !(place.groups.is_none() && place.over.is_empty());
-            if self.places.get(&whole.id).is_none_or(is_followed) {
+            let is_needed = |place: &Place| place.is_followed || !place.over.is_empty();
+            if self.places.get(&whole.id).is_none_or(is_needed) {
                 return;
             }
             self.places.remove(&whole.id);
@@ -285,12 +282,12 @@ impl Wholes {
     }
 
     /// Applies the part changes of one publication: to each part once, then to its wholes from the lowest up.
-    /// Returns the groups that follow one of these.
+    /// Returns the new states of wholes that groups have.
     pub(crate) fn publish(
         &self,
         revision: u64,
         changes: &HashMap<(ResourceType, ViewId), Changes<'_>>,
-    ) -> Vec<Following<'_>> {
+    ) -> Vec<NewState> {
         let mut dirty: BTreeMap<(usize, u64), Changed> = BTreeMap::new();
         let mut all = Vec::new();
         for (at, changes) in changes {
@@ -305,8 +302,9 @@ impl Wholes {
             let Some(place) = self.places.get(&id) else { continue };
             let Some((layer, changed)) = place.whole.publish(&changed) else { continue };
             let differs = !changed.is_empty();
-            let groups = place.groups.iter().flat_map(Groups::all);
-            all.extend(groups.map(|group| Following { group, layer: Arc::clone(&layer), differs }));
+            if place.is_followed {
+                all.push(NewState { whole: id, layer, differs });
+            }
             for over in &place.over {
                 add(&mut dirty, (depth + 1, *over), &changed);
             }

@@ -2,7 +2,6 @@
 
 use crate::limits::LimitExceeded;
 use crate::source::ConnectError;
-use crate::wire::WireError;
 use pilotfish_identity::Unauthenticated;
 use tonic::Code;
 
@@ -71,12 +70,6 @@ impl StreamError {
 impl From<LimitExceeded> for StreamError {
     fn from(error: LimitExceeded) -> Self {
         Self::ResourceExhausted(error)
-    }
-}
-
-impl From<WireError> for StreamError {
-    fn from(error: WireError) -> Self {
-        Self::InvalidArgument(format!("malformed request: {error}"))
     }
 }
 

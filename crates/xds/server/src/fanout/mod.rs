@@ -1,15 +1,20 @@
 //! Fan-out: delivers a change to the streams that subscribe to it.
 
+pub(crate) mod group;
+pub(crate) mod names;
+pub(crate) mod topology;
+mod whole;
+
+use self::group::{Group, GroupKey, NameHasher, SubscriptionKey};
+use self::names::{Account, ClientBudgets};
+use self::topology::{Fetched, Freed, Membership, NAMES_AT_A_TIME, Topology};
 use crate::environment::{Clock, Environment};
-use crate::group::{Group, GroupKey, NameHasher, SubscriptionKey};
 use crate::limits::{LimitExceeded, StreamLimits};
 use crate::mark::{Due, Mark, Set, Types};
-use crate::names::{Account, ClientBudgets};
 use crate::recorder::Recorder;
-use crate::response::Nonces;
+use crate::resources::Nonces;
 use crate::source::{Change, ClientId, PeerInfo, Publication, ResourceSource, Snapshot, ViewId};
 use crate::status::{Concerned, ConnectionStatus, Progress, ReportStatus};
-use crate::topology::{Fetched, Freed, Membership, NAMES_AT_A_TIME, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_admission::LogLimit;
 use pilotfish_proto::ResourceType;

@@ -1,12 +1,12 @@
 //! Index from parts of views and resource names to the groups that subscribe to them.
 
-use crate::entries::NameSet;
-use crate::group::{Affected, Group, GroupKey, SubscriptionKey};
+use super::group::{Affected, Group, GroupKey, SubscriptionKey};
+use super::names::{Account, Part, name_bytes, subscription_bytes};
+use super::whole::{NewState, Whole, Wholes};
 use crate::limits::{Budget, LimitExceeded};
 use crate::mark::Mark;
-use crate::names::{Account, Part, name_bytes, subscription_bytes};
+use crate::resources::NameSet;
 use crate::source::{Change, ChangeKind, ClientId, Publication, Resource, Snapshot, ViewId};
-use crate::whole::{Following, Whole, Wholes};
 use pilotfish_proto::ResourceType;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -168,6 +168,8 @@ pub(crate) struct Topology {
     next_group: u64,
     /// Wildcard subscriptions.
     wholes: Wholes,
+    /// Groups of each whole, by its id.
+    followers: HashMap<u64, Groups>,
     /// Subscriptions by name.
     topics: HashMap<(ResourceType, ViewId), Topic>,
     /// Views of several parts with a topic, by part.
@@ -291,8 +293,11 @@ impl Topology {
             }
         }
         let revision = snapshot.revision();
-        for Following { group, layer, differs } in self.wholes.publish(revision, &of_parts) {
-            affected.entry(group.id).or_insert((group, Affected::default())).1.layer = Some((layer, differs));
+        for NewState { whole, layer, differs } in self.wholes.publish(revision, &of_parts) {
+            for group in self.followers.get(&whole).into_iter().flat_map(Groups::all) {
+                let (_, affected) = affected.entry(group.id).or_insert((group, Affected::default()));
+                affected.layer = Some((Arc::clone(&layer), differs));
+            }
         }
         for (group, publication) in affected.values() {
             if group.publish(revision, publication) {
@@ -349,10 +354,31 @@ impl Topology {
         topic.map_or_else(|| Arc::from(name), |topic| topic.intern(name))
     }
 
-    /// Shared wildcard state of a subscription. The caller adds the group to its followers.
+    /// Shared wildcard state of a subscription. The caller calls [`Self::follow`] for its group.
     fn whole(&mut self, key: &GroupKey, parts: &[ViewId]) -> Option<Arc<Whole>> {
         let is_one = key.subscription.wildcard && key.view != ViewId::NONE;
         if is_one { self.wholes.of(key.ty, parts) } else { None }
+    }
+
+    /// Adds a group to those of a whole.
+    fn follow(&mut self, whole: &Whole, group: &Arc<Group>) {
+        match self.followers.entry(whole.id()) {
+            Entry::Occupied(mut groups) => groups.get_mut().insert(group),
+            Entry::Vacant(none) => {
+                none.insert(Groups::One(Arc::clone(group)));
+                self.wholes.follow(whole);
+            }
+        }
+    }
+
+    /// Removes a group from those of a whole, which goes with its last group.
+    fn unfollow(&mut self, whole: &Arc<Whole>, group: &Group) {
+        if let Entry::Occupied(mut groups) = self.followers.entry(whole.id())
+            && groups.get_mut().remove(group)
+        {
+            groups.remove();
+            self.wholes.unfollow(whole);
+        }
     }
 
     fn insert(
@@ -367,7 +393,7 @@ impl Topology {
         let names = group.lock().names.clone();
         self.enter_names(&key, &group, &names, &account.budget);
         if let Some(whole) = whole {
-            self.wholes.join(whole, &group);
+            self.follow(whole, &group);
         }
         self.groups.insert(key, Made { group, counted_for: Arc::clone(&account.budget), bytes });
     }
@@ -452,9 +478,9 @@ impl Topology {
         let was = group.lock().whole().cloned();
         let whole = self.whole(&key, &group.parts);
         if let Some(whole) = &whole {
-            self.wholes.join(whole, &group);
+            self.follow(whole, &group);
         } else if let Some(was) = &was {
-            self.wholes.leave(was, &group);
+            self.unfollow(was, &group);
         }
         self.enter_names(&key, &group, added, &account.budget);
         let free = match self.topics.get_mut(&(key.ty, key.view)) {
@@ -480,7 +506,7 @@ impl Topology {
             (state.names.clone(), state.whole().cloned())
         };
         if let Some(whole) = whole {
-            self.wholes.leave(&whole, &group);
+            self.unfollow(&whole, &group);
         }
         Freed::Group { key: membership.key, group, names }
     }

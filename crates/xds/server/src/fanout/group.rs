@@ -1,11 +1,9 @@
 //! A group: one type, one view, one subscription, shared by every stream that has exactly that subscription.
 
-use crate::entries::{Entries, NameSet, entry_hash};
-use crate::layer::{Layer, Step};
+use super::whole::Whole;
 use crate::mark::Mark;
-use crate::response::{Contents, EncodedResponse, Nonces};
+use crate::resources::{Contents, EncodedResponse, Entries, Layer, NameSet, Nonces, Step, entry_hash};
 use crate::source::{Resource, Snapshot, ViewId};
-use crate::whole::Whole;
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
@@ -612,7 +610,7 @@ impl GroupView {
     fn build(&self, ty: ResourceType, baseline: Baseline, sent: &Entries, nonce: u64) -> EncodedResponse {
         match baseline {
             Baseline::DeltaAll => {
-                let mut contents = Contents::difference(&Entries::new(), &self.entries);
+                let mut contents = Entries::new().difference(&self.entries);
                 contents.removed = self.absent();
                 // A client without resources accepts absent endpoints as removed from every server; absent
                 // routes keep their stand-ins.
@@ -626,16 +624,16 @@ impl GroupView {
                     EncodedResponse::delta_over(ty, self.version, contents, nonce, shared)
                 }
                 None => {
-                    let contents = Contents::difference(sent, &self.entries);
+                    let contents = sent.difference(&self.entries);
                     EncodedResponse::delta(ty, self.version, contents, nonce)
                 }
             },
             Baseline::SotwAll => {
-                let contents = Contents::difference(&Entries::new(), &self.entries);
+                let contents = Entries::new().difference(&self.entries);
                 EncodedResponse::sotw(ty, self.version, contents, nonce)
             }
             Baseline::Sotw(_) => {
-                EncodedResponse::sotw(ty, self.version, Contents::difference(sent, &self.entries), nonce)
+                EncodedResponse::sotw(ty, self.version, sent.difference(&self.entries), nonce)
             }
         }
     }

@@ -1,27 +1,13 @@
-//! Resources by name, in layers, and the version of a whole set of them.
+//! Resources by name, in layers.
 
-use crate::frame::Chunk;
-use crate::layer::{Hidden, Layer, Step};
+use super::contents::Contents;
+use super::frame::Chunk;
+use super::layer::{Hidden, Layer, Step};
+use super::map::Map;
 use crate::source::Resource;
 use imbl::ordmap::DiffItem;
-use imbl::{OrdMap, OrdSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Resources by name. Clones share everything that did not change since.
-pub(crate) type Map = OrdMap<Arc<str>, Arc<Resource>>;
-/// Names, shared in the same way.
-pub(crate) type NameSet = OrdSet<Arc<str>>;
-
-/// Hash of one entry, to be added up to the hash of a set. Equal in all replicas.
-pub(crate) fn entry_hash(resource: &Resource) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(resource.name.as_bytes(), resource.version)
-}
-
-/// The version of a whole set.
-pub(crate) fn set_version<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> u64 {
-    resources.fold(0, |sum: u64, resource| sum.wrapping_add(entry_hash(resource)))
-}
 
 /// Resources by name: an own map over layers that are shared with others. A clone costs two pointers.
 #[derive(Clone, Debug, Default)]
@@ -144,14 +130,43 @@ impl Entries {
         maps
     }
 
+    /// Changes from these resources to `new`.
+    pub(crate) fn difference(&self, new: &Self) -> Contents {
+        if self.is_empty() {
+            return Contents { upserts: new.values().cloned().collect(), removed: Vec::new() };
+        }
+        if let (Some(old), Some(new)) = (self.as_map(), new.as_map()) {
+            return Contents::between(old, new);
+        }
+        let mut contents = Contents::default();
+        for name in self.differing(new) {
+            match (self.get(&name), new.get(&name)) {
+                (Some(_), None) => contents.removed.push(name),
+                (before, Some(after)) if before != Some(after) => contents.upserts.push(Arc::clone(after)),
+                _ => {}
+            }
+        }
+        contents
+    }
+
+    /// Applies the changes of a response.
+    pub(crate) fn apply(&mut self, contents: &Contents) {
+        for resource in &contents.upserts {
+            self.insert(Arc::clone(resource));
+        }
+        for name in &contents.removed {
+            self.remove(name);
+        }
+    }
+
     /// The only map, if there are no layers.
-    pub(crate) fn as_map(&self) -> Option<&Map> {
+    fn as_map(&self) -> Option<&Map> {
         self.under.is_none().then_some(&self.own)
     }
 
     /// Names that may lead to another resource in `new`: those that differ in some layer. Layers are compared
     /// from the lowest, which is the largest, and subtrees that two of them share are skipped.
-    pub(crate) fn differing(&self, new: &Self) -> BTreeSet<Arc<str>> {
+    fn differing(&self, new: &Self) -> BTreeSet<Arc<str>> {
         let (old, new) = (self.maps(), new.maps());
         let empty = Map::new();
         let mut names = BTreeSet::new();

@@ -1,9 +1,9 @@
 //! Node of a client's first request: checked and reduced in its encoded form to the parts that are read. It
 //! is stored encoded, which takes a fraction of the memory, since only debug pages read it again.
 
+use crate::error::StreamError;
 use crate::limits::{Limit, NodeLimits};
-use crate::stream::StreamError;
-use crate::wire::{Field, Fields, WireError};
+use crate::protocol::wire::{Field, Fields, WireError};
 use pilotfish_proto::envoy::config::core::v3::node::UserAgentVersionType;
 use pilotfish_proto::envoy::config::core::v3::{BuildVersion, Node};
 use pilotfish_proto::envoy::r#type::v3::SemanticVersion;
