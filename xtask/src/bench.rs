@@ -29,7 +29,10 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "binary", value_name = "FILE")]
     pilotfish: Option<PathBuf>,
     /// The build that is measured; the bars are for releases
-    #[arg(long, value_name = "NAME", default_value = Profile::Release.name(), value_parser = ["release", QUICK_BUILD])]
+    #[arg(
+        long, value_name = "NAME", default_value = Profile::Release.name(),
+        value_parser = ["release", QUICK_BUILD]
+    )]
     profile: String,
     /// Measure a mesh in which every proxy is a Pod of its own
     #[arg(long, conflicts_with_all = ["registry", "polaris", "registration"])]

@@ -62,7 +62,8 @@ fn wrap(place: &Path, name: &str, program: &Path) -> Result<()> {
     // Relative to the script: the folder of tools may be moved, or be a link.
     let inside = |path: &Path| path.strip_prefix(place).map(|path| path.display().to_string());
     let text = format!(
-        "#!/bin/sh\nhere=$(dirname -- \"$(readlink -f -- \"$0\")\")\nLD_LIBRARY_PATH=\"$here/{}\" exec \"$here/{}\" \"$@\"\n",
+        "#!/bin/sh\nhere=$(dirname -- \"$(readlink -f -- \"$0\")\")\n\
+         LD_LIBRARY_PATH=\"$here/{}\" exec \"$here/{}\" \"$@\"\n",
         inside(&libraries)?,
         inside(program)?,
     );

@@ -69,8 +69,8 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// Restricts fonts to the one of the packages, so that pages render equally on all machines.
-const FONTS: &str = "<?xml version=\"1.0\"?>\n<!DOCTYPE fontconfig SYSTEM \"fonts.dtd\">\n<fontconfig>\n  <dir>HERE/root/usr/share/fonts</dir>\n  \
-                     <cachedir>HERE/font-cache</cachedir>\n</fontconfig>\n";
+const FONTS: &str = "<?xml version=\"1.0\"?>\n<!DOCTYPE fontconfig SYSTEM \"fonts.dtd\">\n<fontconfig>\n  \
+    <dir>HERE/root/usr/share/fonts</dir>\n  <cachedir>HERE/font-cache</cachedir>\n</fontconfig>\n";
 
 /// Brings a folder with `chromium`: Debian's packages, unpacked and not installed.
 ///
@@ -92,7 +92,8 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
     let text = format!(
         "#!/bin/sh\nhere=$(dirname -- \"$(readlink -f -- \"$0\")\")\nfonts=\"$here/fonts.conf\"\n\
          [ -e \"$fonts\" ] || sed \"s|HERE|$here|g\" \"$here/fonts.in\" > \"$fonts\"\n\
-         export FONTCONFIG_FILE=\"$fonts\" LD_LIBRARY_PATH=\"$here/{inside}:$here/{inside}/pulseaudio\"\nexec \"$here/{program}\" \"$@\"\n"
+         export FONTCONFIG_FILE=\"$fonts\" LD_LIBRARY_PATH=\"$here/{inside}:$here/{inside}/pulseaudio\"\n\
+         exec \"$here/{program}\" \"$@\"\n"
     );
     fs::write(place.join("fonts.in"), FONTS).context("cannot write the settings of fonts")?;
     let script = place.join("chromium");

@@ -9,8 +9,8 @@ use crate::kubernetes::link;
 use crate::process;
 use crate::tools::retry;
 
-const APT_HINT: &str = "hint: on a machine without apt, put the program on the PATH (etcd can also be named by KUBEBUILDER_ASSETS), or what is \
-     missing into target/tools";
+const APT_HINT: &str = "hint: on a machine without apt, put the program on the PATH (etcd can also be named \
+    by KUBEBUILDER_ASSETS), or what is missing into target/tools";
 
 /// Unpacks packages into an empty folder, without their dependencies.
 ///

@@ -16,8 +16,8 @@ use crate::{debian, process, tools, workspace};
 /// Java release for machines without one; the projects need this one or newer.
 const RELEASE: u32 = 17;
 
-const MAVEN_HINT: &str = "hint: install Maven (Debian and Ubuntu have it in the package maven); it must reach a Maven repository, and its own \
-     settings (settings.xml, MAVEN_OPTS) are respected";
+const MAVEN_HINT: &str = "hint: install Maven (Debian and Ubuntu have it in the package maven); it must \
+    reach a Maven repository, and its own settings (settings.xml, MAVEN_OPTS) are respected";
 
 /// Brings `java/jdk`: a link to the JDK of the machine, else Debian's packages, unpacked and not installed.
 ///

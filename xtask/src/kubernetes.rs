@@ -66,8 +66,8 @@ pub(crate) fn bring_apiserver(folder: &Path) -> Result<()> {
     build.arg("k8s.io/kubernetes/cmd/kube-apiserver");
     retry(
         &mut build,
-        "hint: Go 1.24 or newer and its module proxy are needed (GOPROXY, GOFLAGS and HTTPS_PROXY are respected); or \
-         name a folder with kube-apiserver and etcd by KUBEBUILDER_ASSETS",
+        "hint: Go 1.24 or newer and its module proxy are needed (GOPROXY, GOFLAGS and HTTPS_PROXY are \
+         respected); or name a folder with kube-apiserver and etcd by KUBEBUILDER_ASSETS",
     )
 }
 
@@ -78,7 +78,8 @@ pub(crate) fn bring_helm(folder: &Path) -> Result<()> {
     install.arg(format!("helm.sh/helm/v3/cmd/helm@v{HELM_VERSION}"));
     retry(
         &mut install,
-        "hint: Go 1.24 or newer and its module proxy are needed (GOPROXY, GOFLAGS and HTTPS_PROXY are respected)",
+        "hint: Go 1.24 or newer and its module proxy are needed (GOPROXY, GOFLAGS and HTTPS_PROXY are \
+         respected)",
     )
 }
 

@@ -272,8 +272,8 @@ fn bring_venv(folder: &Path) -> Result<()> {
     let mut make = process::command(&python);
     make.args(["-m", "venv", "--clear"]).arg(&venv);
     process::output(&mut make).with_context(|| {
-        "cannot make a Python virtual environment\n\
-         hint: Python's venv and ensurepip modules are needed; Debian and Ubuntu have them in the package python3-venv"
+        "cannot make a Python virtual environment\nhint: Python's venv and ensurepip modules are needed; \
+         Debian and Ubuntu have them in the package python3-venv"
     })?;
     let requirements = workspace::root().join("xtask/python-requirements.txt");
     let mut install = pip();
@@ -322,7 +322,8 @@ pub(crate) fn pip() -> Command {
     command
 }
 
-pub(crate) const PIP_HINT: &str = "hint: pip must reach a package index; its own settings (PIP_INDEX_URL, HTTPS_PROXY, pip.conf) are respected";
+pub(crate) const PIP_HINT: &str = "hint: pip must reach a package index; its own settings (PIP_INDEX_URL, \
+    HTTPS_PROXY, pip.conf) are respected";
 
 /// Runs a download with a few retries.
 pub(crate) fn retry(command: &mut Command, hint: &str) -> Result<()> {

@@ -66,7 +66,8 @@ fn write(files: &BTreeMap<String, Vec<u8>>, version: &str) -> Result<()> {
         fs::write(out.join(&name), gzip.finish()?)?;
         writeln!(
             table,
-            "Asset {{ path: {path:?}, length: {}, gzip: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{name}\")) }},",
+            "Asset {{ path: {path:?}, length: {}, gzip: include_bytes!(concat!(env!(\"OUT_DIR\"), \
+             \"/{name}\")) }},",
             bytes.len()
         )?;
     }

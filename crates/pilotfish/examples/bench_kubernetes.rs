@@ -145,8 +145,9 @@ async fn bare_watch(slices: &Api<EndpointSlice>) -> Result<mpsc::UnboundedReceiv
 /// A Service with its slice and Pods.
 fn service(number: usize, endpoints: usize) -> String {
     let mut text = format!(
-        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: service-{number:05}, namespace: {NAMESPACE}}}\nspec: {{selector: \
-         {{app: service-{number:05}}}, ports: [{{name: http, port: 80, targetPort: 8080}}]}}\n"
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: service-{number:05}, \
+         namespace: {NAMESPACE}}}\nspec: {{selector: {{app: service-{number:05}}}, ports: [{{name: http, \
+         port: 80, targetPort: 8080}}]}}\n"
     );
     let address = |index: usize| {
         let all = number * endpoints + index;
@@ -158,21 +159,24 @@ fn service(number: usize, endpoints: usize) -> String {
         let ip = address(index);
         let _ = write!(
             text,
-            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {pod}, namespace: {NAMESPACE}, labels: {{app: \
-             service-{number:05}, pod-template-hash: abcdef}}}}\nspec: {{serviceAccountName: default, containers: [{{name: app, \
-             image: x, ports: [{{containerPort: 8080}}]}}]}}\nstatus: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], \
-             conditions: [{{type: Ready, status: \"True\"}}]}}\n"
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {pod}, namespace: {NAMESPACE}, \
+             labels: {{app: service-{number:05}, pod-template-hash: abcdef}}}}\n\
+             spec: {{serviceAccountName: default, containers: [{{name: app, image: x, \
+             ports: [{{containerPort: 8080}}]}}]}}\nstatus: {{phase: Running, podIP: {ip}, \
+             podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: \"True\"}}]}}\n"
         );
         let _ = writeln!(
             list,
-            "- {{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {pod}, namespace: {NAMESPACE}}}}}"
+            "- {{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {pod}, \
+             namespace: {NAMESPACE}}}}}"
         );
     }
     let _ = write!(
         text,
-        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: service-{number:05}, namespace: \
-         {NAMESPACE}, labels: {{kubernetes.io/service-name: service-{number:05}}}}}\naddressType: IPv4\nports: [{{name: http, port: \
-         8080}}]\nendpoints:\n{list}"
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: service-{number:05}, namespace: {NAMESPACE}, \
+         labels: {{kubernetes.io/service-name: service-{number:05}}}}}\naddressType: IPv4\n\
+         ports: [{{name: http, port: 8080}}]\nendpoints:\n{list}"
     );
     text
 }

@@ -100,8 +100,8 @@ async fn run(options: &Options) -> Result<()> {
 /// A Service with its slices of 100, and the Pods of the first one.
 fn service(number: usize, endpoints: usize) -> String {
     let mut text = format!(
-        "apiVersion: v1\nkind: Service\nmetadata: {{name: s{number}, namespace: {NAMESPACE}}}\nspec: {{selector: {{app: \
-         s{number}}}, ports: [{{name: http, port: 80}}]}}\n---\n"
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: s{number}, namespace: {NAMESPACE}}}\n\
+         spec: {{selector: {{app: s{number}}}, ports: [{{name: http, port: 80}}]}}\n---\n"
     );
     let addresses: Vec<String> = (0..endpoints).map(|n| address(number, n)).collect();
     for n in 0..endpoints {
@@ -119,8 +119,9 @@ fn address(service: usize, n: usize) -> String {
 
 fn pod(service: usize, n: usize, version: usize) -> String {
     format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: s{service}-{n}, namespace: {NAMESPACE}, labels: {{app: s{service}, \
-         version: v{version}}}}}\nspec: {{containers: [{{name: app, image: x}}]}}\n---\n"
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: s{service}-{n}, namespace: {NAMESPACE}, \
+         labels: {{app: s{service}, version: v{version}}}}}\n\
+         spec: {{containers: [{{name: app, image: x}}]}}\n---\n"
     )
 }
 
@@ -130,14 +131,15 @@ fn slice(service: usize, at: usize, addresses: &[String], first: usize) -> Strin
         let pod = first + n;
         let _ = write!(
             endpoints,
-            "{{addresses: [{address}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: s{service}-{pod}, namespace: \
-             {NAMESPACE}}}}},"
+            "{{addresses: [{address}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: \
+             s{service}-{pod}, namespace: {NAMESPACE}}}}},"
         );
     }
     format!(
-        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: s{service}-{at}, namespace: {NAMESPACE}, \
-         labels: {{kubernetes.io/service-name: s{service}}}}}\naddressType: IPv4\nports: [{{name: http, port: 8080}}]\n\
-         endpoints: [{endpoints}]\n---\n"
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: s{service}-{at}, namespace: {NAMESPACE}, labels: {{kubernetes.io/service-name: \
+         s{service}}}}}\naddressType: IPv4\nports: [{{name: http, port: 8080}}]\nendpoints: [{endpoints}]\n\
+         ---\n"
     )
 }
 
@@ -266,8 +268,8 @@ async fn restart(options: &Options, server: &ApiServer, polaris: &Polaris) -> Re
     let elements: usize = writes.iter().map(|one| one.elements).sum();
     let steps = options.restarted.div_ceil(options.surge.max(1));
     println!(
-        "rolling restart of {} Pods, {} at a time, {:.1} s: {} calls that write {elements} elements, where {} elements differ and \
-         {} calls are needed if each step is seen for itself",
+        "rolling restart of {} Pods, {} at a time, {:.1} s: {} calls that write {elements} elements, where \
+         {} elements differ and {} calls are needed if each step is seen for itself",
         options.restarted,
         options.surge,
         took.as_secs_f64(),

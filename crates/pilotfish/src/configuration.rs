@@ -61,7 +61,8 @@ impl ConfigurationClients {
             Self::Anyone => Ok(()),
             Self::Nobody => Err(ConnectError::PermissionDenied("configuration is not served here".into())),
             Self::Identified { .. } if proven.is_empty() => Err(ConnectError::Unauthenticated(
-                "configuration is served to clients with an identity only: connect to the port with TLS, or see --serve-configuration"
+                "configuration is served to clients with an identity only: connect to the port with TLS, or \
+                 see --serve-configuration"
                     .into(),
             )),
             Self::Identified { namespaces, identities } => {

@@ -284,7 +284,8 @@ fn shop(port: u16, backends: &[Backend; 2]) -> String {
     let slices = backends.iter().zip(1..).map(|(backend, number)| {
         serde_json::json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {"name": format!("echo-{number}"), "namespace": "shop", "labels": {"kubernetes.io/service-name": "echo"}},
+            "metadata": {"name": format!("echo-{number}"), "namespace": "shop",
+            "labels": {"kubernetes.io/service-name": "echo"}},
             "addressType": "IPv4",
             "ports": [{"name": "http", "port": backend.port(), "protocol": "TCP"}],
             "endpoints": [{"addresses": [format!("127.0.0.1{number}")], "conditions": {"ready": true}}],
@@ -296,7 +297,8 @@ fn shop(port: u16, backends: &[Backend; 2]) -> String {
                  "ports": [{"name": "http", "port": port, "targetPort": 80}]},
     });
     let sidecar = serde_json::json!({
-        "apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "default", "namespace": "shop"},
+        "apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "default",
+        "namespace": "shop"},
         "spec": {"egress": [{"hosts": ["./*"]}]},
     });
     let namespace =

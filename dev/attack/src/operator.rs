@@ -113,8 +113,9 @@ impl Operator {
 /// A route in the proxies' namespace that no request matches.
 fn route(number: usize, service: &str) -> String {
     format!(
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {EDITED}, namespace: bench}}\nspec:\n  \
-         hosts: [edited.example.com]\n  http:\n  - timeout: {}s\n    route: [{{destination: {{host: {service}.bench.svc.cluster.local}}}}]\n",
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\n\
+         metadata: {{name: {EDITED}, namespace: bench}}\nspec:\n  hosts: [edited.example.com]\n  http:\n  \
+         - timeout: {}s\n    route: [{{destination: {{host: {service}.bench.svc.cluster.local}}}}]\n",
         number % 10 + 1
     )
 }

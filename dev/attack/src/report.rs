@@ -116,7 +116,8 @@ impl Report {
 }
 
 /// Header of the table; rows are printed as they are completed.
-pub(crate) const HEAD: &str = "attack                         sent answered  refused  ready  push p50/p99/worst     new      page/edit  memory +most/+after  log KiB  envoy  result";
+pub(crate) const HEAD: &str = "attack                         sent answered  refused  ready  push \
+    p50/p99/worst     new      page/edit  memory +most/+after  log KiB  envoy  result";
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,7 +132,8 @@ impl fmt::Display for Row {
         let memory = format!("{}/{} MiB", more(self.memory_most), more(self.memory_after));
         write!(
             f,
-            "{:26} {:>8} {:>8} {:>8} {:>4.0} ms  {push:>18} {:>5.0} ms {operator:>14} {memory:>16}  {:>9} {:>6}  ",
+            "{:26} {:>8} {:>8} {:>8} {:>4.0} ms  {push:>18} {:>5.0} ms {operator:>14} {memory:>16}  {:>9} \
+             {:>6}  ",
             self.name,
             self.tally.sent,
             self.tally.answered,

@@ -204,8 +204,10 @@ pub fn json(results: &Results, options: &Options) -> Value {
         "streams": options.streams, "few": options.few, "services": options.services,
         "endpoints": options.endpoints, "rounds": options.rounds,
         "large": options.large, "large_streams": options.large_streams,
-        "pilotfish": measured(&results.pilotfish), "tonic": measured(&results.tonic), "h2": measured(&results.h2),
-        "small_world": measured(&results.small), "large_world": measured(&results.large), "bars": bars_json(&bars(results, options)),
+        "pilotfish": measured(&results.pilotfish), "tonic": measured(&results.tonic),
+        "h2": measured(&results.h2),
+        "small_world": measured(&results.small), "large_world": measured(&results.large),
+        "bars": bars_json(&bars(results, options)),
     })
 }
 
@@ -216,7 +218,8 @@ fn measured(measured: &Measured) -> Value {
         "sync_client_cpu_s": measured.sync_client_cpu.as_secs_f64(), "sync_bytes": measured.sync.bytes,
         "change": change(&measured.all), "change_few": measured.few.as_ref().map(change),
         "idle_cpu_ms_per_s": milliseconds(measured.idle_cpu),
-        "foreign_share": measured.foreign, "memory_bytes": measured.memory, "memory_most_bytes": measured.memory_most,
+        "foreign_share": measured.foreign, "memory_bytes": measured.memory,
+        "memory_most_bytes": measured.memory_most,
     })
 }
 
@@ -225,7 +228,8 @@ fn change(change: &Change) -> Value {
         "last_median_ms": median(change), "last_p99_ms": milliseconds(percentile(&change.last, 0.99)),
         "each_median_ms": milliseconds(percentile(&change.each, 0.5)),
         "cpu_ms": milliseconds(change.cpu), "cpu_mean_ms": milliseconds(change.cpu_mean),
-        "push_mean_ms": change.push.map(milliseconds), "client_cpu_ms": milliseconds(change.client_cpu), "bytes_each": change.bytes,
+        "push_mean_ms": change.push.map(milliseconds), "client_cpu_ms": milliseconds(change.client_cpu),
+        "bytes_each": change.bytes,
         "last_ms": change.last.iter().copied().map(milliseconds).collect::<Vec<_>>(),
     })
 }

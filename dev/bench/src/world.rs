@@ -85,9 +85,9 @@ impl World {
 
     fn write_slice(&self, namespace: &str, name: &str, index: usize, first: Option<&str>) -> Result<()> {
         let mut text = format!(
-            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {name}\n  namespace: {namespace}\n  \
-             labels: {{kubernetes.io/service-name: {name}}}\naddressType: IPv4\nports:\n- {{name: http, port: 8080, \
-             protocol: TCP}}\nendpoints:\n"
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {name}\n  \
+             namespace: {namespace}\n  labels: {{kubernetes.io/service-name: {name}}}\naddressType: IPv4\n\
+             ports:\n- {{name: http, port: 8080, protocol: TCP}}\nendpoints:\n"
         );
         for k in 0..self.endpoints {
             let own = format!("10.{}.{}.{}", index / 250, index % 250, k + 1);
@@ -108,9 +108,9 @@ fn name(index: usize) -> String {
 fn service(namespace: &str, name: &str, index: usize, more: &str) -> String {
     let address = format!("10.{}.{}.{}", 200 + index / 62_500, index / 250 % 250, 1 + index % 250);
     format!(
-        "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: {namespace}{more}\nspec:\n  \
-         clusterIP: {address}\n  selector: {{app: {name}}}\n  ports:\n  - {{name: http, port: 80, targetPort: 8080, \
-         protocol: TCP}}\n"
+        "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: {namespace}{more}\n\
+         spec:\n  clusterIP: {address}\n  selector: {{app: {name}}}\n  ports:\n  \
+         - {{name: http, port: 80, targetPort: 8080, protocol: TCP}}\n"
     )
 }
 

@@ -185,7 +185,8 @@ fn is_local(peer: Option<IpAddr>, headers: &HeaderMap) -> bool {
 fn check(access: Access, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), &'static str> {
     if access == Access::ThisMachine && !is_local(peer, headers) {
         return Err(
-            "debug pages are shown on this machine only, and not through proxies: use kubectl port-forward, or --allow-remote-debug\n",
+            "debug pages are shown on this machine only, and not through proxies: use kubectl port-forward, \
+             or --allow-remote-debug\n",
         );
     }
     // A browser on this machine sends the host name of the page that it shows.

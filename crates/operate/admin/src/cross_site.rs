@@ -12,7 +12,8 @@ const MODE: &str = "sec-fetch-mode";
 const DEST: &str = "sec-fetch-dest";
 
 /// Response to such a request.
-pub(crate) const REFUSAL: &str = "this was asked for by a page of another site: open it from its own address, or enter the address by hand\n";
+pub(crate) const REFUSAL: &str = "this was asked for by a page of another site: open it from its own \
+    address, or enter the address by hand\n";
 
 /// True if a page of another site sends the request. Another port of this machine is another site as well.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {

@@ -10,8 +10,9 @@ use pilotfish_dashboard::{Asset, VERSION, find, index};
 
 /// Content security policy of the dashboard: its pages may load their own files and call the API beside them.
 /// Inline scripts and styles are not allowed, and no text becomes markup.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src \
+    'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types 'none'";
 const HEADERS: [(HeaderName, &str); 2] =
     [(header::CONTENT_SECURITY_POLICY, POLICY), (header::REFERRER_POLICY, "no-referrer")];
 /// Cache policy for files whose path changes with their content.

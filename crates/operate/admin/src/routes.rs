@@ -204,8 +204,9 @@ async fn index() -> Response {
     let rows: String = ENDPOINTS.iter().map(row).collect();
     let page = format!(
         "<!doctype html><meta charset=utf-8><title>Pilotfish</title>\
-         <style>body{{font:15px system-ui;margin:2em}}td{{padding:.2em 1em}}</style>\
-         <h1>Pilotfish</h1><p><a href=/dashboard/>dashboard</a> <a href=/ready>ready</a> <a href=/metrics>metrics</a></p><table>\n{rows}</table>\n"
+         <style>body{{font:15px system-ui;margin:2em}}td{{padding:.2em 1em}}</style><h1>Pilotfish</h1><p>\
+         <a href=/dashboard/>dashboard</a> <a href=/ready>ready</a> <a href=/metrics>metrics</a></p><table>\n\
+         {rows}</table>\n"
     );
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
 }

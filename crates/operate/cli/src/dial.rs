@@ -49,7 +49,8 @@ impl Dial for Tcp {
         Box::pin(async move {
             let stream = TcpStream::connect(&self.0).await.map_err(|error| {
                 CliError::new(format!("cannot connect to {}: {error}", self.0)).hint(
-                    "is `pilotfish serve` running there? --kube asks the one in the cluster of your kubeconfig",
+                    "is `pilotfish serve` running there? --kube asks the one in the cluster of your \
+                     kubeconfig",
                 )
             })?;
             Ok(Box::new(stream) as Box<dyn Socket>)

@@ -14,8 +14,8 @@ use std::sync::LazyLock;
 /// The list of the recorded cases.
 const LIST: &str = include_str!("../../../../oracle/differences.yaml");
 /// Explanation of an endpoint that only the Envoy takes for unhealthy.
-const EJECTED: &str = "The Envoy has taken the endpoint out after failed requests or health checks: the state of the proxy, \
-                       and no configuration.";
+const EJECTED: &str = "The Envoy has taken the endpoint out after failed requests or health checks: the \
+    state of the proxy, and no configuration.";
 
 static KNOWN: LazyLock<KnownDifferences> =
     LazyLock::new(|| KnownDifferences::parse(LIST).unwrap_or_default());

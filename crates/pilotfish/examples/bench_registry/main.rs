@@ -104,7 +104,8 @@ fn main() -> Result<()> {
             "registration" => registration::run(&options).await,
             "zookeeper" => measure::run(&options, zookeeper::Server::start().await?).await,
             other => bail!(
-                "there is no bench of {other:?}; known are consul, dns, etcd, eureka, mcp, nacos, polaris, registration, zookeeper"
+                "there is no bench of {other:?}; known are consul, dns, etcd, eureka, mcp, nacos, polaris, \
+                 registration, zookeeper"
             ),
         }
     })

@@ -46,8 +46,9 @@ impl Mcp {
 fn entry(options: &Options, number: usize, first: Option<&str>) -> String {
     let name = service(number);
     let mut text = format!(
-        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  \
-         hosts: [{name}.bench.internal]\n  location: MESH_INTERNAL\n  resolution: STATIC\n  \
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\
+         metadata: {{name: {name}, namespace: default}}\nspec:\n  hosts: [{name}.bench.internal]\n  \
+         location: MESH_INTERNAL\n  resolution: STATIC\n  \
          ports: [{{number: 8080, name: http, protocol: HTTP}}]\n  endpoints:\n"
     );
     for index in 0..options.instances {

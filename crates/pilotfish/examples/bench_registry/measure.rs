@@ -110,7 +110,8 @@ async fn quiet(options: &Options, pilotfish: &Pilotfish) -> Result<()> {
     let asked = requests().await? - before;
     let memory = pilotfish.metric("process_resident_memory_bytes").await;
     println!(
-        "{} s of quiet: {asked} requests ({:.2} for each service), {used:.2} s CPU, {:.0} MB resident, {} open files",
+        "{} s of quiet: {asked} requests ({:.2} for each service), {used:.2} s CPU, {:.0} MB resident, {} \
+         open files",
         options.quiet,
         asked as f64 / options.services as f64,
         memory / 1e6,

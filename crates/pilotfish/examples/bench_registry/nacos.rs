@@ -122,11 +122,13 @@ impl Product for Nacos {
 
     async fn register(&self, number: usize, _: usize, address: &str) -> Result<()> {
         let instance = json!({
-            "instanceId": null, "ip": address, "port": 8080, "weight": 1.0, "healthy": true, "enabled": true, "ephemeral": true,
+            "instanceId": null, "ip": address, "port": 8080, "weight": 1.0, "healthy": true, "enabled": true,
+            "ephemeral": true,
             "clusterName": "DEFAULT", "serviceName": null, "metadata": {"version": "v1", "protocol": "http"},
         });
         let request = json!({
-            "namespace": NAMESPACE, "groupName": GROUP, "serviceName": service(number), "type": "registerInstance",
+            "namespace": NAMESPACE, "groupName": GROUP, "serviceName": service(number),
+            "type": "registerInstance",
             "instance": instance,
         });
         self.call("InstanceRequest", &request).await.map(drop)
@@ -136,7 +138,8 @@ impl Product for Nacos {
         let (say, seen) = mpsc::unbounded_channel();
         *self.pushes.lock() = Some(say);
         let request = json!({
-            "namespace": NAMESPACE, "groupName": GROUP, "serviceName": service(0), "subscribe": true, "clusters": "",
+            "namespace": NAMESPACE, "groupName": GROUP, "serviceName": service(0), "subscribe": true,
+            "clusters": "",
         });
         self.call("SubscribeServiceRequest", &request).await?;
         Ok(seen)

@@ -60,7 +60,8 @@ impl Product for Polaris {
 
     async fn register(&self, number: usize, _: usize, address: &str) -> Result<()> {
         let instances = json!([{
-            "service": service(number), "namespace": NAMESPACE, "host": address, "port": 8080, "protocol": "http",
+            "service": service(number), "namespace": NAMESPACE, "host": address, "port": 8080,
+            "protocol": "http",
             "metadata": {"version": "v1"},
         }]);
         self.api.send(Method::POST, "/naming/v1/instances", instances.to_string()).await.map(drop)

@@ -27,7 +27,8 @@ const LISTED: usize = 100;
 impl From<NotKept> for Failure {
     fn from(not_kept: NotKept) -> Self {
         Self::new(FailureKind::NotFound, not_kept.to_string()).hint(
-            "pilotfish history lists what is kept; revisions start from 1 when the control plane starts, and --history-bytes keeps more",
+            "pilotfish history lists what is kept; revisions start from 1 when the control plane starts, and \
+             --history-bytes keeps more",
         )
     }
 }

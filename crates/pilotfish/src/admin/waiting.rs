@@ -169,7 +169,8 @@ fn read_object(
 fn without_generation(meta: &ObjectMeta) -> Failure {
     let message = format!("{} has no generation: it was read from {}", meta.key, meta.origin);
     Failure::new(FailureKind::Invalid, message).hint(
-        "API servers count generations, of most kinds, and files have none; without --generation it is waited for the object as it was read last",
+        "API servers count generations, of most kinds, and files have none; without --generation it is \
+         waited for the object as it was read last",
     )
 }
 

@@ -48,7 +48,8 @@ impl Pods {
             // Only a note beside the answer, so a closed stderr is ignored.
             let _ = writeln!(
                 std::io::stderr(),
-                "note: asking {}, one of {} Pods that are ready; each knows the proxies that are connected to it (--pod)",
+                "note: asking {}, one of {} Pods that are ready; each knows the proxies that are connected \
+                 to it (--pod)",
                 pod.name(),
                 pod.others() + 1
             );

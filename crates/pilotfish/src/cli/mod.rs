@@ -49,7 +49,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Service discovery and registration for Envoy and gRPC.
 #[derive(Parser, Debug)]
-#[command(name = "pilotfish", version, max_term_width = 100, help_template = groups::template(), after_help = examples::PILOTFISH)]
+#[command(
+    name = "pilotfish", version, max_term_width = 100, help_template = groups::template(),
+    after_help = examples::PILOTFISH
+)]
 pub struct Cli {
     #[command(flatten)]
     logging: Logging,
@@ -124,7 +127,8 @@ fn serve_help() -> String {
         REGISTRIES.iter().copied().filter(|entry| !entry.address.is_empty()).collect();
     let lines = registries::lines(&live);
     format!(
-        "{}\n\nRegistries with a source of their own, for --registry (options: pilotfish registries NAME):\n{lines}",
+        "{}\n\nRegistries with a source of their own, for --registry (options: pilotfish registries NAME):\n\
+         {lines}",
         examples::SERVE
     )
 }

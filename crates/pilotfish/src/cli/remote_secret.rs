@@ -86,7 +86,8 @@ impl RemoteSecret {
             // A closed stderr is ignored.
             let _ = writeln!(
                 std::io::stderr(),
-                "warning: {server} is this machine; where Pilotfish runs elsewhere, name the API server with --server"
+                "warning: {server} is this machine; where Pilotfish runs elsewhere, name the API server with \
+                 --server"
             );
         }
     }
@@ -112,7 +113,8 @@ impl RemoteSecret {
 fn hint(error: &CredentialError) -> &'static str {
     match error {
         CredentialError::Kubeconfig(_) => {
-            "--kubeconfig names the file and --context the context in it; `kubectl config get-contexts` lists them"
+            "--kubeconfig names the file and --context the context in it; `kubectl config get-contexts` \
+             lists them"
         }
         CredentialError::Request { .. } => {
             "the account is made by: kubectl apply -f deploy/remote-cluster/rbac.yaml"

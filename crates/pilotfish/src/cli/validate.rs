@@ -203,7 +203,8 @@ impl Outcome {
             summary.objects.iter().map(|(kind, count)| (kind.name(), count)).collect();
         serde_json::json!({
             "files": summary.files, "objects": objects, "ignored": summary.problems.ignored,
-            "errors": summary.problems.errors(), "warnings": self.warnings(), "notes": self.notes, "problems": problems,
+            "errors": summary.problems.errors(), "warnings": self.warnings(), "notes": self.notes,
+            "problems": problems,
         })
     }
 }

@@ -152,7 +152,10 @@ impl GatewayNames {
                 // Each try fails again: the log has the first one, /ready the newest reason.
                 if known.failure.replace(reason.clone()).is_none() {
                     let in_force = in_force(&known.addresses);
-                    tracing::warn!(gateway = %name, %reason, "the name of a gateway between networks cannot be resolved; {in_force}");
+                    tracing::warn!(
+                        gateway = %name, %reason,
+                        "the name of a gateway between networks cannot be resolved; {in_force}"
+                    );
                 }
                 Answered::Same
             }

@@ -346,7 +346,10 @@ impl Control {
             }
             ControlMessage::RegistryTimeout(shard) => {
                 if self.controller.give_up(&shard) {
-                    tracing::warn!(registry = %shard, "readiness no longer waits for this registry; what it sends later counts");
+                    tracing::warn!(
+                        registry = %shard,
+                        "readiness no longer waits for this registry; what it sends later counts"
+                    );
                 }
                 self.registries_changed = true;
             }
@@ -412,7 +415,10 @@ impl Control {
             // Each retry fails again: the log has the first one, /debug/registryz the newest reason.
             match self.controller.registry_failed(shard, at, reason.clone())? {
                 Some(health) if health.is_synced() => {
-                    tracing::warn!(registry = %shard, %reason, "the registry cannot be read; its last good state stays in force");
+                    tracing::warn!(
+                        registry = %shard, %reason,
+                        "the registry cannot be read; its last good state stays in force"
+                    );
                 }
                 Some(_) => tracing::warn!(registry = %shard, %reason, "the registry cannot be read yet"),
                 None => {}
@@ -670,8 +676,8 @@ fn refused_delegate(refused: &RefusedDelegate) -> ProblemReport {
         revision: None,
         path: "spec.http".to_owned(),
         message: format!(
-            "under the routes of {root} its conditions would be more than {MAX_CONDITIONS} (limit virtual-service-conditions), or its \
-             routes too large (limit virtual-service-bytes)"
+            "under the routes of {root} its conditions would be more than {MAX_CONDITIONS} (limit \
+             virtual-service-conditions), or its routes too large (limit virtual-service-bytes)"
         ),
         count: None,
         hint: Some("requests that belong to it there are answered with 503".to_owned()),

@@ -19,7 +19,8 @@ impl Silence {
     pub(crate) fn cause(&self) -> Cause {
         let seconds = self.silent_for.as_secs();
         let message = format!(
-            "has given no sign of life for {seconds} s: it hangs, as on a file system that does not answer; its last good state stays in force"
+            "has given no sign of life for {seconds} s: it hangs, as on a file system that does not answer; \
+             its last good state stays in force"
         );
         Cause::new(CauseKind::SilentSource, &self.source, message)
     }

@@ -44,7 +44,8 @@ pub(super) fn port(folder: &Path, wanted: Option<u16>) -> Result<u16> {
     let there = std::fs::read_to_string(&file).ok().as_deref().and_then(declared);
     match (there, wanted) {
         (Some(there), Some(wanted)) if there != wanted => bail!(
-            "{} has services on port {there}, not {wanted}\nhint: --dir shop-{wanted} writes an example with port {wanted}",
+            "{} has services on port {there}, not {wanted}\n\
+             hint: --dir shop-{wanted} writes an example with port {wanted}",
             file.display()
         ),
         (there, wanted) => Ok(there.or(wanted).unwrap_or(PORT)),

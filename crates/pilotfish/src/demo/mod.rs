@@ -33,7 +33,10 @@ pub(crate) struct Demo {
     #[arg(long, env = "PILOTFISH_ENVOY", value_name = "FILE")]
     envoy: Option<PathBuf>,
     /// Requests a second
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 200,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     rate: u32,
     /// Ends after this long; otherwise at Ctrl-C
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -161,10 +164,10 @@ async fn until(stop: impl Future<Output = ()>, duration: Option<Duration>) {
 fn tips(dir: &std::path::Path, port: u16) -> String {
     let dir = dir.display();
     format!(
-        "Try it in another terminal:\n  \
-         curl -H 'Host: catalog.shop.svc.cluster.local' localhost:{port}\n  \
+        "Try it in another terminal:\n  curl -H 'Host: catalog.shop.svc.cluster.local' localhost:{port}\n  \
          curl -H 'Host: catalog.shop.svc.cluster.local' -H 'x-user: tester' localhost:{port}\n\
-         Then edit the weights in {dir}/routes.yaml, or take an address out of {dir}/endpoints.yaml, and watch.\n"
+         Then edit the weights in {dir}/routes.yaml, or take an address out of {dir}/endpoints.yaml, \
+         and watch.\n"
     )
 }
 

@@ -92,7 +92,9 @@ impl Questions {
     pub(crate) fn connect(&self, peer: &PeerInfo) -> Asker {
         let refusal = || {
             ConnectError::PermissionDenied(
-                "debug types are served to clients on this machine only, and not through proxies: use kubectl port-forward, or --allow-remote-debug".into(),
+                "debug types are served to clients on this machine only, and not through proxies: use \
+                 kubectl port-forward, or --allow-remote-debug"
+                    .into(),
             )
         };
         let allowed = if is_local(peer) || self.from_anywhere { Ok(()) } else { Err(refusal()) };

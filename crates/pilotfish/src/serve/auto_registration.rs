@@ -133,7 +133,8 @@ fn proof<'p>(proxy: &'p Proxy, world: &World) -> Result<Option<PeerIdentity<'p>>
     if !with_mesh(world, |mesh| identity.is_of_mesh(mesh)) {
         let domain = &identity.trust_domain;
         return Err(ConnectError::PermissionDenied(format!(
-            "the identity is of trust domain {domain:?}, whose namespaces are others: only workloads of the mesh register themselves"
+            "the identity is of trust domain {domain:?}, whose namespaces are others: only workloads of the \
+             mesh register themselves"
         )));
     }
     Ok(Some(PeerIdentity {

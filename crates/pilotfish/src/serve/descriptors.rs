@@ -16,7 +16,8 @@ pub(super) fn connections(set: Option<usize>, default: usize, ports: usize) -> u
                 tracing::warn!(
                     max_connections = set,
                     open_files,
-                    "the limit of open files is reached before --max-connections: raise it (ulimit -n, LimitNOFILE)"
+                    "the limit of open files is reached before --max-connections: raise it (ulimit -n, \
+                     LimitNOFILE)"
                 );
             }
             set

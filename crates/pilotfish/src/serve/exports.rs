@@ -232,7 +232,10 @@ impl ExportQueue {
                 return self.schedule(target, now + BACKOFF.wait(tries, 1.0), tries);
             }
             Err(reason) => {
-                tracing::warn!(%cluster, service = %key, reason, "cannot be exported, given up after {TRIES} tries");
+                tracing::warn!(
+                    %cluster, service = %key, reason,
+                    "cannot be exported, given up after {TRIES} tries"
+                );
             }
         }
         self.done.insert(target);

@@ -174,7 +174,10 @@ impl Bound {
             () = stop => {}
             error = running.ended() => return Err(error),
         }
-        tracing::info!(deadline = ?self.drain_deadline, "stopping: streams are ended, proxies keep what they have");
+        tracing::info!(
+            deadline = ?self.drain_deadline,
+            "stopping: streams are ended, proxies keep what they have"
+        );
         self.admin_state.shared.drain();
         // The xDS server cuts streams at the deadline itself; this one is for everything else that might
         // hang.

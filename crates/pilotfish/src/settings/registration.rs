@@ -127,8 +127,8 @@ impl RegistrationArgs {
         }
         let address = check.parse(ADDRESS, Some(&text), parse::address)?;
         if !address.ip().is_loopback() && tls.is_none() && !self.registration_plaintext {
-            let hint = "other machines could register in plaintext: name --registration-cert-file and --registration-key-file, or say \
-                        --registration-plaintext";
+            let hint = "other machines could register in plaintext: name --registration-cert-file and \
+                --registration-key-file, or say --registration-plaintext";
             check.wrong(ADDRESS, &text, hint);
         }
         let plaintext = self.registration_plaintext;

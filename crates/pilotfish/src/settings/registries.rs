@@ -216,7 +216,8 @@ fn live(
         if all.iter().any(|known| (known.provider, &known.instance) == (parsed.provider, &parsed.instance)) {
             let name = parsed.provider.name();
             check.mistake(format!(
-                "--registry {text:?}: there is one of that name already; tell them apart, as in {name}/first and {name}/second"
+                "--registry {text:?}: there is one of that name already; tell them apart, as in {name}/first \
+                 and {name}/second"
             ));
         } else {
             all.push(parsed);

@@ -80,8 +80,9 @@ impl SourceArgs {
         let kubernetes = self.kubernetes || self.kubeconfig.is_some();
         if self.paths.is_empty() && !kubernetes && !has_live {
             check.mistake(
-                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, a cluster with \
-                 --kubernetes, a registry with --registry, or services that register themselves with --registration-address",
+                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, a cluster \
+                 with --kubernetes, a registry with --registry, or services that register themselves with \
+                 --registration-address",
             );
         }
         let files = [

@@ -112,7 +112,8 @@ fn controllers(names: &[String], check: &mut Check) -> Controllers {
 fn ranges(text: &str) -> Result<AddressRanges, String> {
     let parts = text.split_once(',');
     parts.and_then(|(v4, v6)| AddressRanges::parse(v4.trim(), v6.trim())).ok_or_else(|| {
-        "not a range for IPv4 and one for IPv6 with room for two addresses each, as in 240.240.0.0/16,2001:2::/48"
+        "not a range for IPv4 and one for IPv6 with room for two addresses each, as in \
+         240.240.0.0/16,2001:2::/48"
             .into()
     })
 }

@@ -99,7 +99,8 @@ impl TlsArgs {
             Some(files) => Some(files),
             None if has_webhooks => Some(CertificateSource::Webhooks),
             None => {
-                let why = "it needs --tls-cert-file and --tls-key-file, or --webhook-address, which keeps a certificate";
+                let why = "it needs --tls-cert-file and --tls-key-file, or --webhook-address, which keeps a \
+                    certificate";
                 check.wrong("--secure-xds-address", address, why);
                 None
             }

@@ -96,10 +96,12 @@ impl XdsArgs {
         if !address.ip().is_loopback() {
             let text = address.to_string();
             if self.trust_nodes {
-                let hint = "other machines reach it, and with --trust-nodes every client gets the secrets of any namespace: use --secure-xds-address";
+                let hint = "other machines reach it, and with --trust-nodes every client gets the secrets of \
+                    any namespace: use --secure-xds-address";
                 check.wrong("--xds-address", &text, hint);
             } else if !self.allow_plaintext_xds {
-                let hint = "other machines reach it, and the port has no TLS: use --secure-xds-address, or add --allow-plaintext-xds";
+                let hint = "other machines reach it, and the port has no TLS: use --secure-xds-address, or \
+                    add --allow-plaintext-xds";
                 check.wrong("--xds-address", &text, hint);
             }
         }

@@ -52,7 +52,10 @@ impl Events {
         self.queued.retain(|service, lines| problems.get(service) == Some(lines));
         for (service, lines) in problems {
             if self.told.get(service) != Some(lines) {
-                tracing::warn!(%service, problems = lines.join("; "), "problems of a Service in the sync with Polaris");
+                tracing::warn!(
+                    %service, problems = lines.join("; "),
+                    "problems of a Service in the sync with Polaris"
+                );
             }
             if self.queued.contains_key(service) {
                 continue;

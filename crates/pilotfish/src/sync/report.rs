@@ -44,7 +44,8 @@ fn print_json(out: &mut impl Write, once: &Once) -> Result<()> {
     let problem = |one: &Problem| json!({"service": one.service.to_string(), "message": one.message});
     let body = json!({
         "services": report.services, "instances": report.instances, "calls": calls, "dryRun": dry,
-        "failed": report.failed, "refused": report.refused, "heldDeletions": report.held, "lingering": report.lingering,
+        "failed": report.failed, "refused": report.refused, "heldDeletions": report.held,
+        "lingering": report.lingering,
         "conflicts": report.conflicts, "isolatedByOthers": report.isolated, "equal": once.is_equal(),
         "seconds": report.took.as_secs_f64(), "problems": problems.iter().map(problem).collect::<Vec<_>>(),
     });

@@ -15,7 +15,8 @@ pub(crate) enum Doubt {
     NoLeader,
     /// The token may not see everything.
     #[error(
-        "the token does not show everything any more (it needs service:read and node:read): what was known stays"
+        "the token does not show everything any more (it needs service:read and node:read): what was known \
+         stays"
     )]
     Incomplete,
 }

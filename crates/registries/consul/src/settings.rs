@@ -34,7 +34,8 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     option(
         "address",
         "LIST",
-        "tagged addresses, the first that an instance or its node has counts, as wan,lan [default: the address of the service, else of its node]",
+        "tagged addresses, the first that an instance or its node has counts, as wan,lan [default: the \
+         address of the service, else of its node]",
     ),
     option("virtualAddresses", "true|false", "use Consul's virtual addresses of services [default: false]"),
     option("tagSeparator", "TEXT", "what parts key and value of a tag that is a label [default: |]"),

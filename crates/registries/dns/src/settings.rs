@@ -21,7 +21,8 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "names",
         value: "NAME[,NAME...]",
-        about: "what to ask for: _http._tcp.web.example.com[:PORT], srv:web.example.com[:PORT], web.example.com:PORT",
+        about: "what to ask for: _http._tcp.web.example.com[:PORT], srv:web.example.com[:PORT], \
+            web.example.com:PORT",
     },
     RegistryOption {
         name: "namesFile",
@@ -36,7 +37,8 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "priorities",
         value: "best|all",
-        about: "which SRV records are used: those of the best priority with addresses, or all, labelled srv-priority [default: best]",
+        about: "which SRV records are used: those of the best priority with addresses, or all, labelled \
+            srv-priority [default: best]",
     },
     RegistryOption {
         name: "minTtl",

@@ -40,7 +40,8 @@ const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "key",
         value: "PATTERN",
-        about: "what follows the prefix in a key [default: that of the layout, {service}/{instance} for json and text]",
+        about: "what follows the prefix in a key [default: that of the layout, {service}/{instance} for json \
+            and text]",
     },
     RegistryOption {
         name: "fields",
@@ -50,7 +51,8 @@ const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "host",
         value: "TEMPLATE",
-        about: "the host name of a service [default: that of the layout, {service}.{group}.etcd for json and text]",
+        about: "the host name of a service [default: that of the layout, {service}.{group}.etcd for json and \
+            text]",
     },
     RegistryOption {
         name: "instancePort",

@@ -34,7 +34,10 @@ impl Product for Etcd {
                 return Err(SessionError::new("etcd compacts faster than its keys can be read"));
             }
             let registry = catalog.registry();
-            tracing::info!(%registry, "etcd compacted revisions that were not read yet; reading all keys again");
+            tracing::info!(
+                %registry,
+                "etcd compacted revisions that were not read yet; reading all keys again"
+            );
             header = self.read_all(&client, catalog).await?;
         }
     }

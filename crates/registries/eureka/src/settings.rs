@@ -17,12 +17,14 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "by",
         value: "app|vip",
-        about: "what a service is: an application, or a virtual address, which several may share [default: app]",
+        about: "what a service is: an application, or a virtual address, which several may share [default: \
+            app]",
     },
     RegistryOption {
         name: "domain",
         value: "NAME",
-        about: "what hosts end with: orders.NAME; a virtual address with a dot stays as it is [default: eureka]",
+        about: "what hosts end with: orders.NAME; a virtual address with a dot stays as it is [default: \
+            eureka]",
     },
     RegistryOption {
         name: "address",

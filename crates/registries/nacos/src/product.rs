@@ -97,7 +97,11 @@ impl Product for Nacos {
             let text = token.as_ref().map(|token| token.text.clone());
             let (api, may_have_grpc) = self.connect(&server, &http, text.as_deref()).await?;
             let is_polled = matches!(api, Api::Http(_));
-            tracing::info!(registry = %catalog.registry(), server = %server, by = if is_polled { "HTTP" } else { "gRPC" }, "reading Nacos");
+            tracing::info!(
+                registry = %catalog.registry(), server = %server,
+                by = if is_polled { "HTTP" } else { "gRPC" },
+                "reading Nacos"
+            );
             self.follower.begin(is_polled);
             let mut session = Session {
                 product: self,

@@ -43,7 +43,8 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "zone",
         value: "metadata|cluster",
-        about: "where the zone of an instance stands: in its metadata, or it is its cluster [default: metadata]",
+        about: "where the zone of an instance stands: in its metadata, or it is its cluster [default: \
+            metadata]",
     },
     RegistryOption {
         name: "empty",
@@ -58,7 +59,8 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "api",
         value: "auto|grpc|http",
-        about: "subscribe by gRPC (version 2), poll by HTTP (version 1), or what the server has [default: auto]",
+        about: "subscribe by gRPC (version 2), poll by HTTP (version 1), or what the server has [default: \
+            auto]",
     },
     RegistryOption {
         name: "grpcPort",

@@ -89,8 +89,8 @@ fn service(index: usize) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: service-{index}\n  namespace: namespace-{}\n  \
          uid: 6a7b1c9e-0000-4000-8000-{index:012}\n  creationTimestamp: '2024-05-01T12:00:00Z'\n  \
-         labels: {{app: service-{index}, app.kubernetes.io/managed-by: Helm}}\n\
-         spec:\n  type: ClusterIP\n  clusterIP: 10.{}.{}.1\n  clusterIPs: [10.{}.{}.1]\n  ipFamilies: [IPv4]\n  \
+         labels: {{app: service-{index}, app.kubernetes.io/managed-by: Helm}}\nspec:\n  type: ClusterIP\n  \
+         clusterIP: 10.{}.{}.1\n  clusterIPs: [10.{}.{}.1]\n  ipFamilies: [IPv4]\n  \
          ipFamilyPolicy: SingleStack\n  selector: {{app: service-{index}}}\n  ports:\n  \
          - {{name: http, port: 80, targetPort: 8080, protocol: TCP}}\n  \
          - {{name: grpc, port: 81, targetPort: 8081, protocol: TCP}}\n",
@@ -110,18 +110,21 @@ fn pod(index: usize) -> String {
     let of = index / ENDPOINTS;
     let address = pod_address(index);
     format!(
-        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: service-{of}-7d9c5b8f6d-{index:05}\n  namespace: namespace-{}\n  \
-         uid: 6a7b1c9e-1111-4000-8000-{index:012}\n  creationTimestamp: '2024-05-01T12:00:00Z'\n  \
-         labels: {{app: service-{of}, version: v1, pod-template-hash: 7d9c5b8f6d, security.istio.io/tlsMode: istio, \
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: service-{of}-7d9c5b8f6d-{index:05}\n  \
+         namespace: namespace-{}\n  uid: 6a7b1c9e-1111-4000-8000-{index:012}\n  \
+         creationTimestamp: '2024-05-01T12:00:00Z'\n  labels: {{app: service-{of}, version: v1, \
+         pod-template-hash: 7d9c5b8f6d, security.istio.io/tlsMode: istio, \
          service.istio.io/canonical-name: service-{of}, service.istio.io/canonical-revision: v1}}\n  \
-         ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: service-{of}-7d9c5b8f6d, controller: true}}]\n\
-         spec:\n  nodeName: node-{}\n  serviceAccountName: service-{of}\n  containers:\n  \
-         - {{name: app, ports: [{{name: http, containerPort: 8080}}, {{name: grpc, containerPort: 8081}}]}}\n  \
-         initContainers:\n  - {{name: istio-init}}\n  \
-         - {{name: istio-proxy, restartPolicy: Always, ports: [{{name: http-envoy-prom, containerPort: 15090}}]}}\n\
-         status:\n  phase: Running\n  hostIP: 192.168.0.{}\n  podIP: {address}\n  podIPs: [{{ip: {address}}}]\n  conditions:\n  \
+         ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: service-{of}-7d9c5b8f6d, \
+         controller: true}}]\nspec:\n  nodeName: node-{}\n  serviceAccountName: service-{of}\n  \
+         containers:\n  - {{name: app, ports: [{{name: http, containerPort: 8080}}, {{name: grpc, \
+         containerPort: 8081}}]}}\n  initContainers:\n  - {{name: istio-init}}\n  \
+         - {{name: istio-proxy, restartPolicy: Always, ports: [{{name: http-envoy-prom, \
+         containerPort: 15090}}]}}\nstatus:\n  phase: Running\n  hostIP: 192.168.0.{}\n  podIP: {address}\n  \
+         podIPs: [{{ip: {address}}}]\n  conditions:\n  \
          - {{type: PodReadyToStartContainers, status: 'True'}}\n  - {{type: Initialized, status: 'True'}}\n  \
-         - {{type: Ready, status: 'True'}}\n  - {{type: ContainersReady, status: 'True'}}\n  - {{type: PodScheduled, status: 'True'}}\n",
+         - {{type: Ready, status: 'True'}}\n  - {{type: ContainersReady, status: 'True'}}\n  \
+         - {{type: PodScheduled, status: 'True'}}\n",
         of / 100,
         index % 100,
         index % 100,
@@ -135,16 +138,17 @@ fn slice(index: usize) -> String {
          labels: {{kubernetes.io/service-name: service-{index}, endpointslice.kubernetes.io/managed-by: \
          endpointslice-controller.k8s.io, app: service-{index}}}\n  \
          ownerReferences: [{{apiVersion: v1, kind: Service, name: service-{index}, controller: true}}]\n\
-         addressType: IPv4\nports:\n- {{name: http, port: 8080, protocol: TCP}}\n- {{name: grpc, port: 8081, protocol: TCP}}\n\
-         endpoints:\n",
+         addressType: IPv4\nports:\n- {{name: http, port: 8080, protocol: TCP}}\n\
+         - {{name: grpc, port: 8081, protocol: TCP}}\nendpoints:\n",
         index / 100
     );
     for number in 0..ENDPOINTS {
         let pod = index * ENDPOINTS + number;
         let _ = writeln!(
             text,
-            "- {{addresses: [{}], conditions: {{ready: true, serving: true, terminating: false}}, nodeName: node-{}, \
-             zone: zone-a, targetRef: {{kind: Pod, namespace: namespace-{}, name: service-{index}-7d9c5b8f6d-{pod:05}}}}}",
+            "- {{addresses: [{}], conditions: {{ready: true, serving: true, terminating: false}}, nodeName: \
+             node-{}, zone: zone-a, targetRef: {{kind: Pod, namespace: namespace-{}, name: \
+             service-{index}-7d9c5b8f6d-{pod:05}}}}}",
             pod_address(pod),
             pod % 100,
             index / 100

@@ -81,7 +81,8 @@ impl TlsOptions {
         if !is_tls {
             if [&ca, &cert, &key, &server_name].into_iter().any(Option::is_some) {
                 mistakes.push(
-                    "caFile, certFile, keyFile and serverName need TLS: begin the address with https://, or with this registry's scheme for TLS"
+                    "caFile, certFile, keyFile and serverName need TLS: begin the address with https://, or \
+                     with this registry's scheme for TLS"
                         .to_owned(),
                 );
             }
@@ -184,7 +185,10 @@ impl TlsOptions {
 
 /// Keeps the working configuration when its files cannot be used.
 fn keep(known: &mut Loaded, now: Instant, error: &TlsError) -> Result<Arc<ClientConfig>, TlsError> {
-    tracing::warn!(%error, "cannot use the TLS files; the configuration from the last good ones stays in use");
+    tracing::warn!(
+        %error,
+        "cannot use the TLS files; the configuration from the last good ones stays in use"
+    );
     known.at = now;
     Ok(known.config.clone())
 }

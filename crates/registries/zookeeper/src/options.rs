@@ -24,23 +24,26 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "domain",
         value: "NAME",
-        about: "what is appended to the names of applications, as in default.svc.cluster.local [default: nothing]",
+        about: "what is appended to the names of applications, as in default.svc.cluster.local [default: \
+            nothing]",
     },
     RegistryOption {
         name: "digestFile",
         value: "FILE",
-        about: "the file with USER:PASSWORD for ZooKeeper's digest scheme [default: the environment's ZOOKEEPER_DIGEST]",
+        about: "the file with USER:PASSWORD for ZooKeeper's digest scheme [default: the environment's \
+            ZOOKEEPER_DIGEST]",
     },
     RegistryOption {
         name: "sessionTimeout",
         value: "DURATION",
-        about: "a server that is silent for two thirds of it is given up; servers have limits of their own [default: 15s]",
+        about: "a server that is silent for two thirds of it is given up; servers have limits of their own \
+            [default: 15s]",
     },
     RegistryOption {
         name: "watches",
         value: "below|single",
-        about: "one watch for a whole tree, or one for each node, which costs a request for each change [default: below, and single for servers \
-                before 3.6]",
+        about: "one watch for a whole tree, or one for each node, which costs a request for each change \
+            [default: below, and single for servers before 3.6]",
     },
 ];
 

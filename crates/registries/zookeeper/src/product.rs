@@ -67,7 +67,8 @@ impl ZooKeeper {
                 self.refusals += 1;
                 if self.refusals >= REFUSALS * servers.len() && self.last_zxid > 0 {
                     tracing::info!(
-                        "no ZooKeeper server has the state that was read before; the next session reads everything again"
+                        "no ZooKeeper server has the state that was read before; the next session reads \
+                         everything again"
                     );
                     (self.refusals, self.last_zxid) = (0, 0);
                 }

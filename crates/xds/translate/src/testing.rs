@@ -186,7 +186,8 @@ pub(crate) fn yaml_world(text: &str) -> Arc<World> {
 /// One object as YAML in a line.
 pub(crate) fn line(api: &str, kind: &str, namespace: &str, name: &str, spec: &str) -> String {
     format!(
-        "---\n{{apiVersion: {api}, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}}}, spec: {spec}}}\n"
+        "---\n{{apiVersion: {api}, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}}}, \
+         spec: {spec}}}\n"
     )
 }
 

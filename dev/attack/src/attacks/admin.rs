@@ -31,13 +31,14 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "admin-questions",
-        what: "60 clients that ask for plans of 1 MiB, for the ways of requests, records, histories and profiles",
+        what: "60 clients that ask for plans of 1 MiB, for the ways of requests, records, histories and \
+            profiles",
         run: |target, deadline| questions(target, deadline).boxed(),
     },
     Attack {
         name: "admin-multiplied-plans",
-        what: "8 clients of this machine that ask for plans of ServiceEntries that multiply to 192,000 and to 11,520,000 endpoints, and \
-               leave after a moment",
+        what: "8 clients of this machine that ask for plans of ServiceEntries that multiply to 192,000 and \
+            to 11,520,000 endpoints, and leave after a moment",
         run: |target, deadline| multiplied_plans(target, deadline).boxed(),
     },
     Attack {
@@ -47,7 +48,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "admin-other-sites",
-        what: "What a page of another site can have a browser of this machine ask for: pages, plans, profiles, and to turn the log off",
+        what: "What a page of another site can have a browser of this machine ask for: pages, plans, \
+            profiles, and to turn the log off",
         run: |target, deadline| other_sites(target, deadline).boxed(),
     },
     Attack {
@@ -57,7 +59,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "several-hosts",
-        what: "Requests with several Host headers at each port of HTTP/1, and answers that browsers could take for another type",
+        what: "Requests with several Host headers at each port of HTTP/1, and answers that browsers could \
+            take for another type",
         run: |target, deadline| several_hosts(target, deadline).boxed(),
     },
     Attack {

@@ -15,12 +15,14 @@ use crate::{Attack, Cluster, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "cluster-emptied",
-        what: "An API server that answers 410 to every watch and has nothing in its lists, and then has everything again",
+        what: "An API server that answers 410 to every watch and has nothing in its lists, and then has \
+            everything again",
         run: |target, deadline| emptied(target, deadline).boxed(),
     },
     Attack {
         name: "cluster-restored",
-        what: "An API server whose etcd was restored from a backup without most services: its versions are lower than before",
+        what: "An API server whose etcd was restored from a backup without most services: its versions are \
+            lower than before",
         run: |target, deadline| restored(target, deadline).boxed(),
     },
 ];
@@ -46,16 +48,17 @@ fn address(service: usize, version: usize) -> String {
 
 fn service(number: usize) -> String {
     format!(
-        "apiVersion: v1\nkind: Service\nmetadata: {{name: s-{number}, namespace: {NAMESPACE}}}\nspec: {{ports: [{{name: http, \
-         port: 80}}]}}\n---\n"
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: s-{number}, namespace: {NAMESPACE}}}\n\
+         spec: {{ports: [{{name: http, port: 80}}]}}\n---\n"
     )
 }
 
 fn slice(number: usize, version: usize) -> String {
     format!(
-        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: s-{number}, namespace: {NAMESPACE}, labels: \
-         {{kubernetes.io/service-name: s-{number}}}}}\naddressType: IPv4\nports: [{{name: http, port: 8080}}]\nendpoints: \
-         [{{addresses: [{}], conditions: {{ready: true}}}}]\n---\n",
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: s-{number}, namespace: {NAMESPACE}, labels: {{kubernetes.io/service-name: \
+         s-{number}}}}}\naddressType: IPv4\nports: [{{name: http, port: 8080}}]\n\
+         endpoints: [{{addresses: [{}], conditions: {{ready: true}}}}]\n---\n",
         address(number, version)
     )
 }

@@ -29,7 +29,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "multiplied-endpoints",
-        what: "60 ServiceEntries of 5 KiB, each of 400 hosts, 20 ports and 24 endpoints, of which ten change again and again",
+        what: "60 ServiceEntries of 5 KiB, each of 400 hosts, 20 ports and 24 endpoints, of which ten change \
+            again and again",
         run: |target, deadline| write(target, deadline, multiplied_endpoints).boxed(),
     },
     Attack {
@@ -96,7 +97,8 @@ async fn write(target: Arc<Target>, deadline: Deadline, text: fn(usize) -> Strin
 
 fn object(kind: &str, name: &str) -> String {
     format!(
-        "---\napiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {TENANT}}}\nspec:\n  exportTo: [.]\n"
+        "---\napiVersion: networking.istio.io/v1\nkind: {kind}\n\
+         metadata: {{name: {name}, namespace: {TENANT}}}\nspec:\n  exportTo: [.]\n"
     )
 }
 
@@ -115,7 +117,8 @@ fn delegates(version: usize) -> String {
     for n in 0..ROUTES {
         let _ = writeln!(
             text,
-            "  - {{match: [{{headers: {{a: {{exact: '{n}'}}}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
+            "  - {{match: [{{headers: {{a: {{exact: '{n}'}}}}}}], route: [{{destination: {{host: \
+             svc-2.bench.svc.cluster.local}}}}]}}"
         );
     }
     text
@@ -132,7 +135,8 @@ fn hosts_by_routes(version: usize) -> String {
     for n in 0..EACH {
         let _ = writeln!(
             text,
-            "  - {{match: [{{uri: {{prefix: /{n}/}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
+            "  - {{match: [{{uri: {{prefix: /{n}/}}}}], route: [{{destination: {{host: \
+             svc-2.bench.svc.cluster.local}}}}]}}"
         );
     }
     text
@@ -184,8 +188,8 @@ fn name_chains(version: usize) -> String {
         };
         let _ = write!(
             text,
-            "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: attack-{n}\n  namespace: {TENANT}\n  annotations: \
-             {{networking.istio.io/exportTo: .}}\nspec:\n  type: ExternalName\n  \
+            "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: attack-{n}\n  namespace: {TENANT}\n  \
+             annotations: {{networking.istio.io/exportTo: .}}\nspec:\n  type: ExternalName\n  \
              externalName: {next}.{TENANT}.svc.cluster.local\n  ports: [{{name: http, port: 80}}]\n"
         );
     }
@@ -199,7 +203,8 @@ fn long_regexes(version: usize) -> String {
         let regex = format!("/{version}/{n}{}", "{".repeat(1 << 20));
         let _ = writeln!(
             text,
-            "  - {{match: [{{uri: {{regex: '{regex}'}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
+            "  - {{match: [{{uri: {{regex: '{regex}'}}}}], route: [{{destination: {{host: \
+             svc-2.bench.svc.cluster.local}}}}]}}"
         );
     }
     text

@@ -73,9 +73,10 @@ async fn special_files(target: Arc<Target>, deadline: Deadline) -> Result<Tally>
     Ok(counts.tally())
 }
 
-const ENTRY: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: half-written, namespace: tenant}\nspec:\n  \
-     hosts: [half-written.example.com]\n  exportTo: [.]\n  resolution: STATIC\n  ports: [{number: 80, name: http, protocol: HTTP}]\n  \
-     endpoints: [{address: 192.0.2.1}]\n";
+const ENTRY: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\
+    metadata: {name: half-written, namespace: tenant}\nspec:\n  hosts: [half-written.example.com]\n  \
+    exportTo: [.]\n  resolution: STATIC\n  ports: [{number: 80, name: http, protocol: HTTP}]\n  \
+    endpoints: [{address: 192.0.2.1}]\n";
 
 /// The object of the file has to stay in force.
 async fn half_written(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {

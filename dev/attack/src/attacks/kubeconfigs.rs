@@ -90,7 +90,8 @@ fn dangerous(port: u16, made: &Path) -> String {
     let gcp = json!({"cmd-path": "touch", "cmd-args": made, "token-key": "{.x}", "expiry-key": "{.y}"});
     let oidc = json!({"idp-issuer-url": http, "client-id": "c", "refresh-token": "r", "id-token": "a.b.c"});
     let exec = json!({
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "touch", "args": [made], "interactiveMode": "Never",
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "touch", "args": [made],
+        "interactiveMode": "Never",
     });
     let provider = |name: &str, config: Value| json!({"auth-provider": {"name": name, "config": config}});
     let clusters = json!({

@@ -27,9 +27,9 @@ fn address(version: usize) -> String {
 
 fn entry(version: usize) -> String {
     format!(
-        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: own, namespace: bench}}\nspec:\n  \
-         hosts: [own.example.com]\n  resolution: STATIC\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n  \
-         endpoints: [{{address: {}}}]\n",
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: own, namespace: bench}}\n\
+         spec:\n  hosts: [own.example.com]\n  resolution: STATIC\n  \
+         ports: [{{number: 80, name: http, protocol: HTTP}}]\n  endpoints: [{{address: {}}}]\n",
         address(version)
     )
 }

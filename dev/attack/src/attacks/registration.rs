@@ -34,7 +34,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "registration-names",
-        what: "Names that proxies and resolvers take for a Kubernetes Service of another namespace, and addresses that are no machine's",
+        what: "Names that proxies and resolvers take for a Kubernetes Service of another namespace, and \
+            addresses that are no machine's",
         run: |target, deadline| names(target, deadline).boxed(),
     },
 ];

@@ -19,19 +19,21 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     name: "registration-rights",
-    what: "Registrations over mutual TLS: in other namespaces, for services that objects have, and as an account of another trust domain",
+    what: "Registrations over mutual TLS: in other namespaces, for services that objects have, and as an \
+        account of another trust domain",
     run: |target, deadline| rights(target, deadline).boxed(),
 }];
 
 /// Services of objects.
-const OBJECTS: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: taken, namespace: bench}\nspec: {ports: [{port: 80}]}\n---\n\
-     apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: entry, namespace: shop}\nspec:\n  \
-     hosts: [entry.bench.svc.cluster.local]\n  resolution: STATIC\n  ports: [{number: 80, name: http, protocol: HTTP}]\n  \
-     endpoints: [{address: 192.0.2.9}]\n";
+const OBJECTS: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: taken, namespace: bench}\n\
+    spec: {ports: [{port: 80}]}\n---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\
+    metadata: {name: entry, namespace: shop}\nspec:\n  hosts: [entry.bench.svc.cluster.local]\n  \
+    resolution: STATIC\n  ports: [{number: 80, name: http, protocol: HTTP}]\n  \
+    endpoints: [{address: 192.0.2.9}]\n";
 
 /// Rules that let both clients register, without restricting service accounts.
-const RULES: &str = "rules:\n- identities: ['spiffe://cluster.local/*', 'spiffe://foreign.example/*']\n  namespaces: [bench]\n  \
-     actions: [register]\n";
+const RULES: &str = "rules:\n- identities: ['spiffe://cluster.local/*', 'spiffe://foreign.example/*']\n  \
+    namespaces: [bench]\n  actions: [register]\n";
 
 /// Clients of the registration API, by certificate.
 #[derive(Clone, Copy, Debug)]

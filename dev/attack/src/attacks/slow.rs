@@ -37,7 +37,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "slow-behind-tls",
-        what: "100 connections to each port with TLS that finish the handshake and then say what is due, a byte in a second, or half of it",
+        what: "100 connections to each port with TLS that finish the handshake and then say what is due, a \
+            byte in a second, or half of it",
         run: |target, deadline| behind_tls(target, deadline).boxed(),
     },
 ];
@@ -53,8 +54,10 @@ fn ports(target: &Target) -> Result<Vec<(SocketAddr, Arc<[u8]>)>> {
     let xds = [PREFACE, &settings(&[]), &open(1, DELTA, &[])].concat();
     let name = ServerName::from(target.tls_xds.ip());
     let hello: Arc<[u8]> = hello(target, name)?.into();
-    let get = b"GET /debug/registryz HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\nx-more: aaaaaaaaaaaaaaaaaaaaaa\r\n\r\n";
-    let post = b"POST /v1/instances:batchRegister HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 4000000\r\n\r\n{}";
+    let get = b"GET /debug/registryz HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\n\
+        x-more: aaaaaaaaaaaaaaaaaaaaaa\r\n\r\n";
+    let post = b"POST /v1/instances:batchRegister HTTP/1.1\r\nhost: localhost\r\n\
+        content-type: application/json\r\ncontent-length: 4000000\r\n\r\n{}";
     let mut ports = vec![
         (target.plaintext_xds, xds.into()),
         (target.tls_xds, hello.clone()),
@@ -68,7 +71,8 @@ fn ports(target: &Target) -> Result<Vec<(SocketAddr, Arc<[u8]>)>> {
 /// First bytes of an honest client after a handshake.
 fn behind(target: &Target) -> Result<Vec<(Dialer, Arc<[u8]>)>> {
     let xds = [PREFACE, &settings(&[]), &open(1, DELTA, &[])].concat();
-    let review = b"POST /validate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{}";
+    let review = b"POST /validate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+        content-length: 100\r\n\r\n{}";
     let mut all = vec![(Dialer::nameless(target)?.from(66), xds.into())];
     if let Some(address) = target.webhook {
         all.push((Dialer::unchecked(address)?.from(66), review[..].into()));

@@ -27,7 +27,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "tls-identities",
-        what: "Certificates of the right authority with two identities, or with one that is not written as SPIFFE ids are",
+        what: "Certificates of the right authority with two identities, or with one that is not written as \
+            SPIFFE ids are",
         run: |target, deadline| identities(target, deadline).boxed(),
     },
 ];

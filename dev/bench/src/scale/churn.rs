@@ -100,8 +100,9 @@ async fn step(setup: &Setup, folder: &Path, groups: &mut VecDeque<Fleet>, number
 fn route(folder: &Path, number: usize) -> Result<()> {
     let (host, weight) = (number / 5 % 20, 1 + number % 99);
     let text = format!(
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: route-{host}, namespace: {NAMESPACE}}}\n\
-         spec:\n  hosts: [svc-{host}]\n  http:\n  - route:\n    - {{destination: {{host: svc-{host}}}, weight: {weight}}}\n    \
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\n\
+         metadata: {{name: route-{host}, namespace: {NAMESPACE}}}\nspec:\n  hosts: [svc-{host}]\n  http:\n  \
+         - route:\n    - {{destination: {{host: svc-{host}}}, weight: {weight}}}\n    \
          - {{destination: {{host: svc-{}}}, weight: {}}}\n",
         host + 1,
         100 - weight
@@ -114,8 +115,8 @@ fn service(folder: &Path, number: usize) -> Result<()> {
     let path = |number: usize| -> PathBuf { folder.join(format!("guest-{}.yaml", number % 1_000)) };
     let guest = number % 1_000;
     let text = format!(
-        "apiVersion: v1\nkind: Service\nmetadata: {{name: guest-{guest}, namespace: {NAMESPACE}}}\nspec:\n  clusterIP: \
-         10.98.{}.{}\n  ports:\n  - {{name: http, port: 80, targetPort: 8080, protocol: TCP}}\n",
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: guest-{guest}, namespace: {NAMESPACE}}}\nspec:\n  \
+         clusterIP: 10.98.{}.{}\n  ports:\n  - {{name: http, port: 80, targetPort: 8080, protocol: TCP}}\n",
         guest / 250,
         1 + guest % 250
     );

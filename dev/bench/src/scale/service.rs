@@ -43,8 +43,9 @@ pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
 
 fn create(folder: &Path) -> Result<()> {
     let service = format!(
-        "apiVersion: v1\nkind: Service\nmetadata: {{name: {NAME}, namespace: {NAMESPACE}}}\nspec:\n  clusterIP: 10.99.0.1\n  \
-         selector: {{app: {NAME}}}\n  ports:\n  - {{name: http, port: 80, targetPort: 8080, protocol: TCP}}\n"
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {NAME}, namespace: {NAMESPACE}}}\nspec:\n  \
+         clusterIP: 10.99.0.1\n  selector: {{app: {NAME}}}\n  ports:\n  \
+         - {{name: http, port: 80, targetPort: 8080, protocol: TCP}}\n"
     );
     let path = folder.join("vast.yaml");
     fs::write(&path, service).with_context(|| format!("cannot write {}", path.display()))?;
@@ -54,9 +55,9 @@ fn create(folder: &Path) -> Result<()> {
 /// Writes an EndpointSlice with a new address of its first endpoint.
 fn slice(folder: &Path, index: usize, first: Option<&str>) -> Result<()> {
     let mut text = format!(
-        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {NAME}-{index}\n  namespace: {NAMESPACE}\n  \
-         labels: {{kubernetes.io/service-name: {NAME}}}\naddressType: IPv4\nports:\n- {{name: http, port: 8080, \
-         protocol: TCP}}\nendpoints:\n"
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {NAME}-{index}\n  \
+         namespace: {NAMESPACE}\n  labels: {{kubernetes.io/service-name: {NAME}}}\naddressType: IPv4\n\
+         ports:\n- {{name: http, port: 8080, protocol: TCP}}\nendpoints:\n"
     );
     for k in 0..SLICE {
         let own = format!("10.240.{index}.{}", k + 1);

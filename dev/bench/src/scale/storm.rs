@@ -59,8 +59,8 @@ fn report(calm: &super::Rounds, rough: &super::Rounds, changes: usize, took: f64
     let each = bytes as f64 / (changes.max(1) * (PROXIES + FEW)) as f64;
     eprintln!("bench:   without a storm: median {:.1} ms, p99 {:.1} ms", calm.at(0.5), calm.at(0.99));
     eprintln!(
-        "bench:   {rate:.0} changes a second: median {:.1} ms, p99 {:.1} ms, server CPU {cpu:.2} s a second, {each:.0} \
-         bytes to each stream for each change",
+        "bench:   {rate:.0} changes a second: median {:.1} ms, p99 {:.1} ms, server CPU {cpu:.2} s a second, \
+         {each:.0} bytes to each stream for each change",
         rough.at(0.5),
         rough.at(0.99)
     );

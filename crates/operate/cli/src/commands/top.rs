@@ -64,8 +64,10 @@ struct View {
 impl Top {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
         if !std::io::stdout().is_terminal() {
-            return Err(CliError::new("stdout is no terminal")
-                .hint("pilotfish proxies --watch and pilotfish history --watch write to pipes; -o json is for programs"));
+            return Err(CliError::new("stdout is no terminal").hint(
+                "pilotfish proxies --watch and pilotfish history --watch write to pipes; -o json is \
+                 for programs",
+            ));
         }
         let client = self.connection.client();
         // An error before the first view is returned.

@@ -46,7 +46,10 @@ pub struct Wait {
     #[arg(long, requires = "object", value_parser = clap::value_parser!(i64).range(1..))]
     generation: Option<i64>,
     /// How long to wait; 0s asks once
-    #[arg(long, visible_alias = "for", value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    #[arg(
+        long, visible_alias = "for", value_name = "DURATION", default_value = "30s",
+        value_parser = parse_duration
+    )]
     timeout: Duration,
     #[command(flatten)]
     output: Output,

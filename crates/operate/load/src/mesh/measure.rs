@@ -338,7 +338,8 @@ impl Bench<'_> {
             let memory = self.note_memory(&format!("everybody {how}, {number}"))?;
             let first = first_change.as_ref().map_or(Duration::ZERO, |first| first.reached.last);
             self.progress.done(&format!(
-                "everybody {how} within {:.2} s, server CPU {:.2} s, {:.2} MB; an endpoint change then {:.1} ms",
+                "everybody {how} within {:.2} s, server CPU {:.2} s, {:.2} MB; an endpoint change then {:.1} \
+                 ms",
                 wall.as_secs_f64(),
                 cpu.as_secs_f64(),
                 bytes_as_megabytes(sent.all_bytes()),

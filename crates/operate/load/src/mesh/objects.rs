@@ -20,8 +20,8 @@ pub fn root_namespace() -> String {
 pub fn namespace(namespace: usize) -> String {
     let name = namespace_name(namespace);
     format!(
-        "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n  labels: {{istio-injection: enabled, \
-         kubernetes.io/metadata.name: {name}}}\n"
+        "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n  \
+         labels: {{istio-injection: enabled, kubernetes.io/metadata.name: {name}}}\n"
     )
 }
 
@@ -31,8 +31,9 @@ pub fn node(sizes: &Sizes, node: usize) -> String {
     let (region, zone) = sizes.locality(node);
     let name = node_name(node);
     format!(
-        "---\napiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{kubernetes.io/hostname: {name}, \
-         topology.kubernetes.io/region: {region}, topology.kubernetes.io/zone: {zone}}}\n"
+        "---\napiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  \
+         labels: {{kubernetes.io/hostname: {name}, topology.kubernetes.io/region: {region}, \
+         topology.kubernetes.io/zone: {zone}}}\n"
     )
 }
 
@@ -45,9 +46,9 @@ pub fn service(sizes: &Sizes, service: usize) -> String {
 
 fn named_service(name: &str, namespace: &str, address: Ipv4Addr) -> String {
     format!(
-        "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: {namespace}\n  labels: {{app: \
-         {name}}}\nspec:\n  clusterIP: {address}\n  selector: {{app: {name}}}\n  ports:\n  - {{name: http, port: 80, \
-         targetPort: 8080, protocol: TCP}}\n"
+        "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: {namespace}\n  \
+         labels: {{app: {name}}}\nspec:\n  clusterIP: {address}\n  selector: {{app: {name}}}\n  ports:\n  \
+         - {{name: http, port: 80, targetPort: 8080, protocol: TCP}}\n"
     )
 }
 
@@ -57,10 +58,11 @@ pub fn pod(sizes: &Sizes, pod: &Pod) -> String {
     let namespace = namespace_name(sizes.namespace_of(pod.service));
     let labels: Vec<String> = labels(pod).iter().map(|(key, value)| format!("{key}: {value}")).collect();
     format!(
-        "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {}\n  namespace: {namespace}\n  labels: {{{}}}\nspec:\n  \
-         serviceAccountName: {}\n  nodeName: {}\n  containers:\n  - {{name: app, image: example/app, ports: \
-         [{{name: http, containerPort: 8080, protocol: TCP}}]}}\nstatus:\n  phase: Running\n  podIP: {ip}\n  podIPs: \
-         [{{ip: {ip}}}]\n  conditions: [{{type: Ready, status: \"True\"}}]\n",
+        "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {}\n  namespace: {namespace}\n  labels: {{{}}}\n\
+         spec:\n  serviceAccountName: {}\n  nodeName: {}\n  containers:\n  \
+         - {{name: app, image: example/app, ports: [{{name: http, containerPort: 8080, protocol: TCP}}]}}\n\
+         status:\n  phase: Running\n  podIP: {ip}\n  podIPs: [{{ip: {ip}}}]\n  \
+         conditions: [{{type: Ready, status: \"True\"}}]\n",
         pod.name,
         labels.join(", "),
         account(pod.service),
@@ -96,16 +98,16 @@ fn slice_of(
     moved: Option<Ipv4Addr>,
 ) -> String {
     let mut text = format!(
-        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {slice}\n  namespace: \
-         {namespace}\n  labels: {{kubernetes.io/service-name: {service}}}\naddressType: IPv4\nports:\n- {{name: http, \
-         port: 8080, protocol: TCP}}\nendpoints:\n"
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {slice}\n  \
+         namespace: {namespace}\n  labels: {{kubernetes.io/service-name: {service}}}\naddressType: IPv4\n\
+         ports:\n- {{name: http, port: 8080, protocol: TCP}}\nendpoints:\n"
     );
     for pod in pods {
         let (_, zone) = sizes.locality(pod.node);
         let _ = writeln!(
             text,
-            "- {{addresses: [{}], conditions: {{ready: true, serving: true, terminating: false}}, nodeName: {}, zone: \
-             {zone}, targetRef: {{kind: Pod, name: {}, namespace: {namespace}}}}}",
+            "- {{addresses: [{}], conditions: {{ready: true, serving: true, terminating: false}}, nodeName: \
+             {}, zone: {zone}, targetRef: {{kind: Pod, name: {}, namespace: {namespace}}}}}",
             pod.ip,
             node_name(pod.node),
             pod.name,
@@ -123,12 +125,13 @@ pub fn virtual_service(sizes: &Sizes, service: usize, round: usize) -> String {
     let (name, namespace) = (service_name(service), namespace_name(sizes.namespace_of(service)));
     let weight = 1 + round % 98;
     format!(
-        "---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {name}, namespace: \
-         {namespace}}}\nspec:\n  hosts: [{name}]\n  http:\n  - name: testers\n    match:\n    - headers: {{x-tester: \
-         {{exact: round-{round}}}}}\n    route:\n    - destination: {{host: {name}, subset: v2}}\n  - name: \
-         everyone\n    timeout: 10s\n    retries: {{attempts: 3, perTryTimeout: 2s, retryOn: \"5xx,reset\"}}\n    \
-         route:\n    - destination: {{host: {name}, subset: v1}}\n      weight: {}\n    - destination: {{host: {name}, \
-         subset: v2}}\n      weight: {weight}\n",
+        "---\napiVersion: networking.istio.io/v1\nkind: VirtualService\n\
+         metadata: {{name: {name}, namespace: {namespace}}}\nspec:\n  hosts: [{name}]\n  http:\n  \
+         - name: testers\n    match:\n    - headers: {{x-tester: {{exact: round-{round}}}}}\n    route:\n    \
+         - destination: {{host: {name}, subset: v2}}\n  - name: everyone\n    timeout: 10s\n    \
+         retries: {{attempts: 3, perTryTimeout: 2s, retryOn: \"5xx,reset\"}}\n    route:\n    \
+         - destination: {{host: {name}, subset: v1}}\n      weight: {}\n    \
+         - destination: {{host: {name}, subset: v2}}\n      weight: {weight}\n",
         100 - weight,
     )
 }
@@ -138,11 +141,11 @@ pub fn virtual_service(sizes: &Sizes, service: usize, round: usize) -> String {
 pub fn destination_rule(sizes: &Sizes, service: usize, round: usize) -> String {
     let (name, namespace) = (service_name(service), namespace_name(sizes.namespace_of(service)));
     format!(
-        "---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: {name}, namespace: \
-         {namespace}}}\nspec:\n  host: {name}\n  trafficPolicy:\n    connectionPool:\n      tcp: {{maxConnections: \
-         1000, connectTimeout: {}ms}}\n      http: {{http2MaxRequests: 1000}}\n    loadBalancer: {{simple: \
-         LEAST_REQUEST}}\n  subsets:\n  - name: v1\n    labels: {{version: v1}}\n  - name: v2\n    labels: {{version: \
-         v2}}\n",
+        "---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
+         metadata: {{name: {name}, namespace: {namespace}}}\nspec:\n  host: {name}\n  trafficPolicy:\n    \
+         connectionPool:\n      tcp: {{maxConnections: 1000, connectTimeout: {}ms}}\n      \
+         http: {{http2MaxRequests: 1000}}\n    loadBalancer: {{simple: LEAST_REQUEST}}\n  subsets:\n  \
+         - name: v1\n    labels: {{version: v1}}\n  - name: v2\n    labels: {{version: v2}}\n",
         1_000 + round,
     )
 }
@@ -164,9 +167,10 @@ pub fn namespace_policy(namespace: usize, round: usize) -> String {
 fn policy(namespace: usize, name: &str, selector: &str, round: usize) -> String {
     let own = namespace_name(namespace);
     format!(
-        "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}, namespace: \
-         {own}}}\nspec:\n{selector}  action: ALLOW\n  rules:\n  - from:\n    - source: {{namespaces: [{own}, \
-         {}]}}\n    to:\n    - operation: {{methods: [GET, POST], paths: [/api/*, /round-{round}]}}\n",
+        "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+         metadata: {{name: {name}, namespace: {own}}}\nspec:\n{selector}  action: ALLOW\n  rules:\n  \
+         - from:\n    - source: {{namespaces: [{own}, {}]}}\n    to:\n    \
+         - operation: {{methods: [GET, POST], paths: [/api/*, /round-{round}]}}\n",
         namespace_name(0),
     )
 }
@@ -176,8 +180,8 @@ fn policy(namespace: usize, name: &str, selector: &str, round: usize) -> String 
 pub fn peer_authentication(namespace: usize, round: usize) -> String {
     let mode = if round.is_multiple_of(2) { "PERMISSIVE" } else { "STRICT" };
     format!(
-        "---\napiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: default, namespace: \
-         {}}}\nspec:\n  mtls: {{mode: {mode}}}\n",
+        "---\napiVersion: security.istio.io/v1\nkind: PeerAuthentication\n\
+         metadata: {{name: default, namespace: {}}}\nspec:\n  mtls: {{mode: {mode}}}\n",
         namespace_name(namespace),
     )
 }
@@ -187,8 +191,8 @@ pub fn peer_authentication(namespace: usize, round: usize) -> String {
 pub fn sidecar(namespace: usize, round: usize) -> String {
     let more = if round.is_multiple_of(2) { String::new() } else { format!(", \"{}/*\"", namespace_name(1)) };
     format!(
-        "---\napiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: default, namespace: {}}}\nspec:\n  \
-         egress:\n  - hosts: [\"./*\", \"istio-system/*\", \"{}/*\"{more}]\n",
+        "---\napiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: default, namespace: {}}}\n\
+         spec:\n  egress:\n  - hosts: [\"./*\", \"istio-system/*\", \"{}/*\"{more}]\n",
         namespace_name(namespace),
         namespace_name(0),
     )
@@ -208,9 +212,11 @@ pub fn service_entry(sizes: &Sizes, entry: usize) -> String {
         )
     };
     format!(
-        "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: ext-{entry}, namespace: \
-         {namespace}}}\nspec:\n  hosts: [ext-{entry}.example.com]\n  location: MESH_EXTERNAL\n  ports:\n  - {{name: \
-         http, number: 80, protocol: HTTP}}\n  - {{name: tls, number: 443, protocol: TLS}}\n  {how}"
+        "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\
+         metadata: {{name: ext-{entry}, namespace: {namespace}}}\nspec:\n  \
+         hosts: [ext-{entry}.example.com]\n  location: MESH_EXTERNAL\n  ports:\n  \
+         - {{name: http, number: 80, protocol: HTTP}}\n  - {{name: tls, number: 443, protocol: TLS}}\n  \
+         {how}"
     )
 }
 
@@ -232,9 +238,9 @@ pub fn added_service(sizes: &Sizes, round: usize) -> String {
 #[must_use]
 pub fn mesh_config(access_log: usize, connect_timeout: usize) -> String {
     format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: {ROOT_NAMESPACE}}}\ndata:\n  mesh: |\n    \
-         accessLogFile: /dev/stdout\n    accessLogFormat: \"round-{access_log} %REQ(:METHOD)% %RESPONSE_CODE%\\n\"\n    \
-         connectTimeout: {}ms\n",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: {ROOT_NAMESPACE}}}\ndata:\n  \
+         mesh: |\n    accessLogFile: /dev/stdout\n    accessLogFormat: \"round-{access_log} %REQ(:METHOD)% \
+         %RESPONSE_CODE%\\n\"\n    connectTimeout: {}ms\n",
         10_000 + connect_timeout,
     )
 }

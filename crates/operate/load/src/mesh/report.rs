@@ -80,7 +80,8 @@ pub fn line(row: &Row) -> String {
 #[must_use]
 pub fn text(results: &Results, sizes: &Sizes) -> String {
     let mut out = format!(
-        "\n{} proxies, each a Pod of its own; {} services, {} namespaces of which {} have a Sidecar, {} localities, {} ServiceEntries\n\n",
+        "\n{} proxies, each a Pod of its own; {} services, {} namespaces of which {} have a Sidecar, \
+         {} localities, {} ServiceEntries\n\n",
         sizes.pods, sizes.services, sizes.namespaces, sizes.sidecars, sizes.localities, sizes.entries
     );
     everybody_table(&mut out, results);
@@ -94,7 +95,8 @@ pub fn text(results: &Results, sizes: &Sizes) -> String {
     }
     let _ = writeln!(
         out,
-        "\nstart until ready {:.0} ms; idle server CPU {:.1} ms each second; other processes used {:.0} % of the machine\n",
+        "\nstart until ready {:.0} ms; idle server CPU {:.1} ms each second; \
+         other processes used {:.0} % of the machine\n",
         milliseconds(results.start.unwrap_or_default()),
         milliseconds(results.idle_cpu),
         results.foreign * 100.0
@@ -261,14 +263,17 @@ pub fn json(results: &Results, sizes: &Sizes) -> Value {
         .map(|(name, of)| {
             json!({
                 "type": name, "held": of.held, "held_bytes": of.held_bytes, "different": of.distinct,
-                "different_bytes": of.distinct_bytes, "of_one_proxy": of.single, "of_one_proxy_bytes": of.single_bytes,
+                "different_bytes": of.distinct_bytes, "of_one_proxy": of.single,
+                "of_one_proxy_bytes": of.single_bytes,
             })
         })
         .collect();
     json!({
-        "proxies": sizes.pods, "services": sizes.services, "namespaces": sizes.namespaces, "sidecars": sizes.sidecars,
+        "proxies": sizes.pods, "services": sizes.services, "namespaces": sizes.namespaces,
+        "sidecars": sizes.sidecars,
         "localities": sizes.localities, "service_entries": sizes.entries,
-        "start_ms": milliseconds(results.start.unwrap_or_default()), "idle_cpu_ms_per_s": milliseconds(results.idle_cpu),
+        "start_ms": milliseconds(results.start.unwrap_or_default()),
+        "idle_cpu_ms_per_s": milliseconds(results.idle_cpu),
         "foreign_share": results.foreign, "memory_most_bytes": results.memory_most,
         "cold": everybody(&results.cold),
         "cold_floor": results.cold_floor.map(floor),
@@ -281,8 +286,10 @@ pub fn json(results: &Results, sizes: &Sizes) -> Value {
 
 fn everybody(all: &Everybody) -> Value {
     json!({
-        "wall_s": all.wall.as_secs_f64(), "cpu_s": all.cpu.as_secs_f64(), "client_cpu_s": all.client_cpu.as_secs_f64(),
-        "sent_bytes": all.sent.all_bytes(), "sent_bytes_by_type": by_type(all.sent.bytes), "sent_resources": all.sent.resources,
+        "wall_s": all.wall.as_secs_f64(), "cpu_s": all.cpu.as_secs_f64(),
+        "client_cpu_s": all.client_cpu.as_secs_f64(),
+        "sent_bytes": all.sent.all_bytes(), "sent_bytes_by_type": by_type(all.sent.bytes),
+        "sent_resources": all.sent.resources,
         "memory_bytes": all.memory,
         "first_change_ms": all.first_change.as_ref().map(|first| milliseconds(first.reached.last)),
     })
@@ -315,8 +322,10 @@ fn row(row: &Row) -> Value {
         row.samples.iter().flat_map(|sample| sample.reached.each.iter().copied()).collect();
     json!({
         "name": row.name, "proxies_wanted": row.wanted, "proxies": of.concerned,
-        "last_least_ms": of.least, "last_median_ms": of.median, "last_p99_ms": of.p99, "each_median_ms": milliseconds(percentile(&each, 0.5)),
-        "cpu_mean_ms": of.cpu, "bytes_each": of.bytes_each, "resources": of.resources, "resources_unchanged": of.unchanged,
+        "last_least_ms": of.least, "last_median_ms": of.median, "last_p99_ms": of.p99,
+        "each_median_ms": milliseconds(percentile(&each, 0.5)),
+        "cpu_mean_ms": of.cpu, "bytes_each": of.bytes_each, "resources": of.resources,
+        "resources_unchanged": of.unchanged,
         "bytes_by_type": by_type(bytes), "floor": row.floor.map(floor), "last_ms": last, "cpu_ms": cpu,
     })
 }

@@ -59,10 +59,16 @@ pub(super) fn result(verdict: Verdict, log: &LogLimit) -> CheckResult {
     if let Some(left_out) = log.allow(Instant::now()) {
         match &verdict.failure {
             Some(failure) => {
-                tracing::warn!(instance = %verdict.key, %failure, left_out, "a registered instance fails its check");
+                tracing::warn!(
+                    instance = %verdict.key, %failure, left_out,
+                    "a registered instance fails its check"
+                );
             }
             None => {
-                tracing::info!(instance = %verdict.key, left_out, "a registered instance passes its checks again")
+                tracing::info!(
+                    instance = %verdict.key, left_out,
+                    "a registered instance passes its checks again"
+                )
             }
         }
     }

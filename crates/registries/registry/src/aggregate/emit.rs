@@ -163,7 +163,10 @@ fn written(conflict: &Conflict, policy: MergePolicy) {
     let Conflict { service, winner, loser, .. } = conflict;
     match policy {
         MergePolicy::Refuse => {
-            tracing::error!(%service, %winner, %loser, reason, "two registries provide the same service: refused");
+            tracing::error!(
+                %service, %winner, %loser, reason,
+                "two registries provide the same service: refused"
+            );
         }
         MergePolicy::Union | MergePolicy::First => {
             tracing::info!(%service, %winner, %loser, reason, "two registries provide the same service");

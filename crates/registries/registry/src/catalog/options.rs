@@ -21,14 +21,16 @@ impl RegistryOption {
     pub const GUARD: Self = Self {
         name: "guard",
         value: GuardSettings::SHARE,
-        about: "share of the usable endpoints (MCP: of a kind's resources) that one answer may take away; one that takes more, and at least 3, waits for a second answer [default: --guard]",
+        about: "share of the usable endpoints (MCP: of a kind's resources) that one answer may take away; \
+            one that takes more, and at least 3, waits for a second answer [default: --guard]",
     };
 
     /// Wait of that guard.
     pub const GUARD_WAIT: Self = Self {
         name: "guardWait",
         value: "DURATION",
-        about: "time between the first answer and the second [default: --guard-wait, longer for products that fill slowly]",
+        about: "time between the first answer and the second [default: --guard-wait, longer for products \
+            that fill slowly]",
     };
 }
 
@@ -42,7 +44,8 @@ pub const CATALOG_OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "port",
         value: "NUMBER",
-        about: "the port that clients connect to, whichever the first port of an instance is [default: the instance's own]",
+        about: "the port that clients connect to, whichever the first port of an instance is [default: the \
+            instance's own]",
     },
     RegistryOption {
         name: "protocol",

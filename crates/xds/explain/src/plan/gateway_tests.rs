@@ -20,19 +20,22 @@ fn of(before: &[&str], after: &[&str]) -> (Vec<String>, Plan) {
 
 fn pod(labels: &str) -> String {
     format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: front, namespace: edge, labels: {{{labels}}}}}\nspec: {{serviceAccountName: front, \
-         containers: [{{name: proxy, image: x}}]}}\nstatus: {{phase: Running, podIP: 10.0.0.20, podIPs: [{{ip: 10.0.0.20}}], conditions: \
-         [{{type: Ready, status: \"True\"}}]}}\n"
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: front, namespace: edge, labels: {{{labels}}}}}\n\
+         spec: {{serviceAccountName: front, containers: [{{name: proxy, image: x}}]}}\n\
+         status: {{phase: Running, podIP: 10.0.0.20, podIPs: [{{ip: 10.0.0.20}}], \
+         conditions: [{{type: Ready, status: \"True\"}}]}}\n"
     )
 }
 
-const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: shop}\nspec:\n  selector: {istio: front}\n  \
-                       servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.example.com]}]\n";
+const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\n\
+    metadata: {name: front, namespace: shop}\nspec:\n  selector: {istio: front}\n  \
+    servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.example.com]}]\n";
 
 fn route(timeout: &str) -> String {
     format!(
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: front, namespace: shop}}\nspec:\n  hosts: [a.example.com]\n  \
-         gateways: [front]\n  http: [{{timeout: {timeout}, route: [{{destination: {{host: web}}}}]}}]\n"
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\n\
+         metadata: {{name: front, namespace: shop}}\nspec:\n  hosts: [a.example.com]\n  gateways: [front]\n  \
+         http: [{{timeout: {timeout}, route: [{{destination: {{host: web}}}}]}}]\n"
     )
 }
 
@@ -77,8 +80,9 @@ fn a_pod_whose_labels_change_is_planned_with_both() {
     let dangers: Vec<&str> = plan.dangers.iter().map(|danger| danger.what.as_str()).collect();
     assert!(dangers.contains(&"listener 0.0.0.0_80 goes"), "{plan:#?}");
     // A policy selects a sidecar by a label that its Pod gets.
-    let strict = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: strict, namespace: shop}\nspec:\n  selector: \
-                  {matchLabels: {tier: secret}}\n  mtls: {mode: STRICT}\n";
+    let strict = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\n\
+        metadata: {name: strict, namespace: shop}\nspec:\n  selector: {matchLabels: {tier: secret}}\n  \
+        mtls: {mode: STRICT}\n";
     let (_, plan) = of(
         &[SHOP, strict],
         &[&SHOP.replace(
@@ -118,15 +122,18 @@ fn a_selected_pod_that_is_labelled_for_a_sidecar_is_planned_as_both() {
 
 #[test]
 fn a_route_of_the_gateway_api_is_planned_for_the_pod_behind_its_service() {
-    let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: edge}\nspec:\n  \
-                   gatewayClassName: istio\n  listeners: [{name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]\n---\n\
-                   apiVersion: v1\nkind: Service\nmetadata: {name: front-istio, namespace: edge}\nspec: {clusterIP: 10.1.0.9, selector: {app: front}, \
-                   ports: [{name: http, port: 80}]}\n";
+    let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+        metadata: {name: front, namespace: edge}\nspec:\n  gatewayClassName: istio\n  \
+        listeners: [{name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]\n---\n\
+        apiVersion: v1\nkind: Service\nmetadata: {name: front-istio, namespace: edge}\n\
+        spec: {clusterIP: 10.1.0.9, selector: {app: front}, ports: [{name: http, port: 80}]}\n";
     let route = |prefix: &str| {
         format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: front, namespace: shop}}\nspec:\n  parentRefs: [{{name: front, \
-             namespace: edge}}]\n  hostnames: [a.example.com]\n  rules: [{{matches: [{{path: {{type: PathPrefix, value: {prefix}}}}}], backendRefs: \
-             [{{name: web, port: 80}}]}}]\n"
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+             metadata: {{name: front, namespace: shop}}\nspec:\n  \
+             parentRefs: [{{name: front, namespace: edge}}]\n  hostnames: [a.example.com]\n  \
+             rules: [{{matches: [{{path: {{type: PathPrefix, value: {prefix}}}}}], \
+             backendRefs: [{{name: web, port: 80}}]}}]\n"
         )
     };
     let (names, plan) = of(&[SHOP, &pod("app: front"), gateway, &route("/a")], &[&route("/b")]);

@@ -10,7 +10,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Outcome for a request to an `ORIGINAL_DST` cluster on a proxy without interception.
-pub(super) const NO_ORIGINAL_ADDRESS: &str = "it would go on to its original address, and nothing intercepts connections for this proxy, so there is none but the proxy's own";
+pub(super) const NO_ORIGINAL_ADDRESS: &str = "it would go on to its original address, and nothing intercepts \
+    connections for this proxy, so there is none but the proxy's own";
 pub(super) const NOWHERE: &str = "503 or a closed connection: there is no address to go on to";
 
 /// Cluster for connections to destinations without a service.
@@ -65,12 +66,14 @@ impl Walk<'_> {
                 return Next::On(());
             }
             ALLOW_ANY_DYNAMIC_DNS => {
-                let text = "not known to the mesh: the proxy looks up the host of the request (ALLOW_ANY_DYNAMIC_DNS)";
+                let text = "not known to the mesh: the proxy looks up the host of the request \
+                    (ALLOW_ANY_DYNAMIC_DNS)";
                 answer.steps.push(step("cluster", Verdict::Doubtful, name, text));
                 return Next::On(());
             }
             "BlackHoleCluster" => {
-                let text = "not known to the mesh, and only registered hosts may be reached (REGISTRY_ONLY), or the destination of the route does not exist";
+                let text = "not known to the mesh, and only registered hosts may be reached (REGISTRY_ONLY), \
+                    or the destination of the route does not exist";
                 answer.steps.push(step("cluster", Verdict::Ends, name, text));
                 return Next::End(
                     "502 or a closed connection: the request goes to BlackHoleCluster".to_owned(),

@@ -197,7 +197,9 @@ impl Walk<'_> {
                 format!("the host is local to each cluster, and it is in {}", endpoint.attributes.cluster)
             }
             Unsent::UnseenNetwork => format!("its network {network} is not one that the proxy asks for"),
-            Unsent::Terminating => "it is not ready, and being deleted (serving and terminating count as true where a slice does not say)".to_owned(),
+            Unsent::Terminating => "it is not ready, and being deleted (serving and terminating count as \
+                true where a slice does not say)"
+                .to_owned(),
             Unsent::Unready => "it is not ready".to_owned(),
             Unsent::Draining => "it drains".to_owned(),
             Unsent::NoAddress => "it has no address, and no gateway leads to its network".to_owned(),
@@ -235,7 +237,8 @@ impl Walk<'_> {
             let rule = unranked.rule.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             at.verdict = Verdict::Doubtful;
             at.text += &format!(
-                "; {rule} asks for failover by locality and has no outlierDetection, without which localities are not ranked"
+                "; {rule} asks for failover by locality and has no outlierDetection, without which \
+                 localities are not ranked"
             );
         }
     }

@@ -125,10 +125,12 @@ impl Walk<'_> {
             Some(port) => {
                 found.text = format!("port {number} ({}), {}", port.name, port.protocol.istio_name());
                 if port.protocol.is_unsupported() {
-                    found.text += ": its protocol is not declared, so the proxy looks at the bytes; a name such as http-NAME, or appProtocol, declares it";
+                    found.text += ": its protocol is not declared, so the proxy looks at the bytes; a name \
+                        such as http-NAME, or appProtocol, declares it";
                 } else if port.protocol.is_tcp() && request.path != "/" {
                     found.verdict = Verdict::Doubtful;
-                    found.text += ": taken for TCP because of its name, so paths and headers are not looked at; name it http or set appProtocol";
+                    found.text += ": taken for TCP because of its name, so paths and headers are not looked \
+                        at; name it http or set appProtocol";
                 }
             }
             None => {

@@ -128,8 +128,8 @@ impl Destined<'_, '_> {
             return Missing::new(".port.number", message, None);
         }
         let message = format!(
-            "the route names no port, so requests to port {port} lead to port {port} of {host}, which has only {has}; \
-             they get 503"
+            "the route names no port, so requests to port {port} lead to port {port} of {host}, which has \
+             only {has}; they get 503"
         );
         Missing::new("", message, Some("set port.number".to_owned()))
     }
@@ -152,8 +152,8 @@ impl Destined<'_, '_> {
             let own = &self.client.namespace;
             let message = if names.is_empty() {
                 format!(
-                    "no DestinationRule for {host} that proxies of namespace {own} follow has subsets, so there is no \
-                     {subset:?}; requests get 503"
+                    "no DestinationRule for {host} that proxies of namespace {own} follow has subsets, so \
+                     there is no {subset:?}; requests get 503"
                 )
             } else {
                 format!(
@@ -169,8 +169,8 @@ impl Destined<'_, '_> {
         }
         if service.resolution == Resolution::DynamicDns {
             let message = format!(
-                "port {port} of {host} has no cluster, as resolution DYNAMIC_DNS is for HTTP, HTTP2, GRPC and TLS; \
-                 requests get 503"
+                "port {port} of {host} has no cluster, as resolution DYNAMIC_DNS is for HTTP, HTTP2, GRPC \
+                 and TLS; requests get 503"
             );
             return Missing::new(".host", message, None);
         }

@@ -263,7 +263,8 @@ fn same_certificates(gateways: &[Typed<Gateway>], out: &mut Messages) {
         for (gateway, index) in users {
             let others = listed(names.iter().filter(|other| **other != gateway.key()));
             let message = format!(
-                "{others} shows the certificate {name:?}, too: clients that reuse an HTTP/2 connection get 404 for its hosts"
+                "{others} shows the certificate {name:?}, too: clients that reuse an HTTP/2 connection get \
+                 404 for its hosts"
             );
             let messages = out.entry(gateway.key().clone()).or_default();
             messages.push((Code::GatewayDuplicateCertificate, format!("spec.servers[{index}].tls"), message));

@@ -55,7 +55,8 @@ pub(super) fn wildcards_above(host: &Hostname) -> impl Iterator<Item = Hostname>
 fn covering(cx: &Cx<'_>, host: &Hostname) -> Option<String> {
     let wildcard = wildcards_above(host).find(|wildcard| !cx.namespaces_of(wildcard).is_empty())?;
     Some(format!(
-        "{wildcard} has the cluster {wildcard} and none for each host below it: name that, or add a ServiceEntry for this host"
+        "{wildcard} has the cluster {wildcard} and none for each host below it: name that, or add a \
+         ServiceEntry for this host"
     ))
 }
 
@@ -147,7 +148,10 @@ impl Names {
         let (name, namespace) = (parts.next()?, parts.next()?);
         let is_there = self.services.get(namespace).is_some_and(|names| names.contains(name));
         is_there.then(|| {
-            format!("write the Service {name} of namespace {namespace} as its full host name; only a name without a dot is completed")
+            format!(
+                "write the Service {name} of namespace {namespace} as its full host name; only a name \
+                without a dot is completed"
+            )
         })
     }
 

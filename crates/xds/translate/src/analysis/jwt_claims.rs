@@ -25,7 +25,8 @@ pub(super) fn check(report: &mut Report<'_, '_>, object: &Typed<VirtualService>)
         let query = TokensAreChecked { selector: gateway.selector.clone() };
         if *report.cx.get(&query) == Some(false) {
             let message = format!(
-                "no RequestAuthentication is for the workloads of Gateway {name}, so that {header:?} never matches"
+                "no RequestAuthentication is for the workloads of Gateway {name}, so that {header:?} never \
+                 matches"
             );
             report.add(Code::JwtClaimBasedRoutingWithoutRequestAuthN, &path, message);
         }

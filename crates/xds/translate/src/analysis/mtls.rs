@@ -71,7 +71,8 @@ pub(super) fn check_policy(report: &mut Report<'_, '_>, policy: &Typed<PeerAuthe
         _ => "the policy of the mesh or namespace is DISABLE",
     };
     let message = format!(
-        "the workloads require mutual TLS, but clients of {} send plaintext, as {reason}: connections are refused",
+        "the workloads require mutual TLS, but clients of {} send plaintext, as {reason}: connections are \
+         refused",
         listed(services)
     );
     let hint = "set mode ISTIO_MUTUAL in a DestinationRule of the service, or PERMISSIVE for the namespace";
@@ -175,7 +176,8 @@ fn refused(
                 "workloads of {host} require mutual TLS on port {number}{by}: they refuse these connections"
             )),
             (MtlsMode::Disable, true) if tls.mode == ClientTlsMode::IstioMutual => Some(format!(
-                "workloads of {host} take plaintext only on port {number}{by}: they do not understand mutual TLS"
+                "workloads of {host} take plaintext only on port {number}{by}: they do not understand mutual \
+                 TLS"
             )),
             _ => None,
         };

@@ -367,7 +367,8 @@ fn check_weights(report: &mut Report<'_, '_>, object: &VirtualService) {
             let sum: i64 = weights.iter().sum();
             if sum != 100 && LIKE_PERCENTAGES.contains(&sum) {
                 let message = format!(
-                    "the weights add up to {sum}, not to 100, so each destination gets its weight of {sum} parts"
+                    "the weights add up to {sum}, not to 100, so each destination gets its weight of {sum} \
+                     parts"
                 );
                 report.add(Code::WeightsAreNoPercentages, format!("spec.{list}[{index}].route"), message);
             }

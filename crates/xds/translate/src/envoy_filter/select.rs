@@ -116,8 +116,9 @@ impl Patches {
         let Key { namespace, object, index } = self.left_out.as_ref()?;
         let key = ObjectKey::new(Kind::EnvoyFilter, namespace.clone(), object.clone());
         let fault = format!(
-            "a proxy would have more than {MAX_PATCHES} patches (limit proxy-patches) or {MAX_PATCH_BYTES} bytes of them (limit \
-             proxy-patches-bytes) on one type: this one is left out there, and others that come later"
+            "a proxy would have more than {MAX_PATCHES} patches (limit proxy-patches) or {MAX_PATCH_BYTES} \
+             bytes of them (limit proxy-patches-bytes) on one type: this one is left out there, and others \
+             that come later"
         );
         Some(Refusal {
             object: Origin::object(key, ClusterId::default()),

@@ -152,7 +152,8 @@ pub enum NodeError {
     NoId,
     /// Not `type~ip~name.namespace~domain`.
     #[error(
-        "node id {0:?} is not of the form TYPE~IP~NAME.NAMESPACE~DNS-DOMAIN, as in sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local"
+        "node id {0:?} is not of the form TYPE~IP~NAME.NAMESPACE~DNS-DOMAIN, as in \
+         sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local"
     )]
     Format(String),
     /// A type that is not served.
@@ -179,7 +180,8 @@ const MAX_POD_PORTS: usize = 256;
 /// A connection proved another identity than its node claims.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "node {node:?} is of namespace {namespace}, service account {service_account:?}, and its connection proves {proven}"
+    "node {node:?} is of namespace {namespace}, service account {service_account:?}, and its connection \
+     proves {proven}"
 )]
 pub struct NotItsIdentity {
     /// The node's id.

@@ -154,8 +154,8 @@ impl Query for RefusedAliases {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let fault = format!(
-            "leads through more than {MAX_ALIAS_CHAIN} aliases (limit alias-chain): this alias has no destination, \
-             and neither have aliases that lead to it"
+            "leads through more than {MAX_ALIAS_CHAIN} aliases (limit alias-chain): this alias has no \
+             destination, and neither have aliases that lead to it"
         );
         let refusal = |object: &Origin| Refusal {
             object: object.clone(),

@@ -40,7 +40,8 @@ impl ViewBudget {
             format!("{MAX_PROXY_BYTES} bytes (limit proxy-bytes)")
         };
         let fault = format!(
-            "with {:?}, a proxy would have more than {limit} of its type: those of this object are left out, and of {} that come later",
+            "with {:?}, a proxy would have more than {limit} of its type: those of this object are left out, \
+             and of {} that come later",
             first.name,
             left_out.saturating_sub(1)
         );

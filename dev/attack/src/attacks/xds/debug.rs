@@ -14,7 +14,8 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "debug-answers",
-        what: "640 streams that ask for debug pages, dumps and states of all clients, again and again, and take no answer",
+        what: "640 streams that ask for debug pages, dumps and states of all clients, again and again, and \
+            take no answer",
         run: |target, deadline| questions(target, deadline, 0).boxed(),
     },
     Attack {

@@ -16,7 +16,8 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "incomplete-calls",
-        what: "400 streams a connection of health and reflection that each send 4 MiB but for the last byte, on both ports",
+        what: "400 streams a connection of health and reflection that each send 4 MiB but for the last byte, \
+            on both ports",
         run: |target, deadline| calls(target, deadline).boxed(),
     },
     Attack {
@@ -26,7 +27,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "single-bytes",
-        what: "Three hundred connections, more than may wait for their turn, that each send the first request of a stream byte by byte, and other streams without one",
+        what: "Three hundred connections, more than may wait for their turn, that each send the first \
+            request of a stream byte by byte, and other streams without one",
         run: |target, deadline| single_bytes(target, deadline).boxed(),
     },
 ];

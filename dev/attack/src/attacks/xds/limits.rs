@@ -28,7 +28,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "request-limits",
-        what: "The same for those of requests: their bytes, what comes before a node, and what is not complete",
+        what: "The same for those of requests: their bytes, what comes before a node, and what is not \
+            complete",
         run: |target, deadline| requests(target, deadline).boxed(),
     },
     Attack {
@@ -38,7 +39,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "claim-limits",
-        what: "As many network views as strangers of one address may claim, one more, and one of a client that proves who it is",
+        what: "As many network views as strangers of one address may claim, one more, and one of a client \
+            that proves who it is",
         run: |target, deadline| claims(target, deadline).boxed(),
     },
 ];

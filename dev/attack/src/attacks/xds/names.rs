@@ -18,7 +18,8 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "subscribe-and-unsubscribe",
-        what: "A request of 4 MiB that subscribes to one name 650,000 times and unsubscribes from none a million times",
+        what: "A request of 4 MiB that subscribes to one name 650,000 times and unsubscribes from none a \
+            million times",
         run: |target, deadline| subscribe_and_unsubscribe(target, deadline).boxed(),
     },
     Attack {
@@ -28,12 +29,14 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "names-of-one-host",
-        what: "Streams that subscribe to 99,000 subsets and ports that one host does not have, unsubscribe, and invent others: a host that does not exist, and one that does",
+        what: "Streams that subscribe to 99,000 subsets and ports that one host does not have, unsubscribe, \
+            and invent others: a host that does not exist, and one that does",
         run: |target, deadline| names_of_one_host(target, deadline).boxed(),
     },
     Attack {
         name: "listed-resources",
-        what: "Streams that list 40,000 resources as known (initial_resource_versions), of every type, and read no answer",
+        what: "Streams that list 40,000 resources as known (initial_resource_versions), of every type, and \
+            read no answer",
         run: |target, deadline| listed_resources(target, deadline).boxed(),
     },
     Attack {

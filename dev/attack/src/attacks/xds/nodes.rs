@@ -17,7 +17,8 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "many-extensions",
-        what: "Nodes with 2,000,000 empty extensions, and with as many as a node may have bytes, kept for the streams' life",
+        what: "Nodes with 2,000,000 empty extensions, and with as many as a node may have bytes, kept for \
+            the streams' life",
         run: |target, deadline| many_extensions(target, deadline).boxed(),
     },
     Attack {
@@ -27,7 +28,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "many-addresses",
-        what: "INSTANCE_IPS with 500,000 addresses, and with as many as are allowed, another set for each stream",
+        what: "INSTANCE_IPS with 500,000 addresses, and with as many as are allowed, another set for each \
+            stream",
         run: |target, deadline| many_addresses(target, deadline).boxed(),
     },
     Attack {
@@ -37,7 +39,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "large-nodes",
-        what: "Connections with as many streams as they may have, each with a node of 500 KiB that stays: a text that is read, and one that is not",
+        what: "Connections with as many streams as they may have, each with a node of 500 KiB that stays: a \
+            text that is read, and one that is not",
         run: |target, deadline| large_nodes(target, deadline).boxed(),
     },
     Attack {

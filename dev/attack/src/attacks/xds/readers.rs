@@ -18,12 +18,14 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "deaf-readers",
-        what: "400 streams that ask for everything and read nothing, while endpoints change 100 times a second",
+        what: "400 streams that ask for everything and read nothing, while endpoints change 100 times a \
+            second",
         run: |target, deadline| readers(target, deadline, None).boxed(),
     },
     Attack {
         name: "slow-readers",
-        what: "400 streams that ask for everything and read 2 KiB in a tenth of a second, while endpoints change 100 times a second",
+        what: "400 streams that ask for everything and read 2 KiB in a tenth of a second, while endpoints \
+            change 100 times a second",
         run: |target, deadline| readers(target, deadline, Some(Duration::from_millis(100))).boxed(),
     },
 ];
@@ -97,9 +99,10 @@ async fn change(folder: PathBuf) -> Result<()> {
         // An additional EndpointSlice for existing services in turn.
         let (service, last) = (number % 10 + 1, number / 10 % 250 + 1);
         extra.write(&format!(
-            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: attack-{service}\n  namespace: bench\n  \
-             labels: {{kubernetes.io/service-name: svc-{service}}}\naddressType: IPv4\nports: [{{name: http, port: 8080}}]\n\
-             endpoints: [{{addresses: [10.251.{service}.{last}], conditions: {{ready: true}}}}]\n"
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: attack-{service}\n  \
+             namespace: bench\n  labels: {{kubernetes.io/service-name: svc-{service}}}\naddressType: IPv4\n\
+             ports: [{{name: http, port: 8080}}]\nendpoints: [{{addresses: [10.251.{service}.{last}], \
+             conditions: {{ready: true}}}}]\n"
         ))?;
     }
     Ok(())

@@ -19,7 +19,8 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "truncated-session",
-        what: "A recorded session, sent again up to each of its bytes, its connection then closed or left open",
+        what: "A recorded session, sent again up to each of its bytes, its connection then closed or left \
+            open",
         run: |target, deadline| replay(target, deadline, Fault::Cut, Way::Plain(Protocol::Delta)).boxed(),
     },
     Attack {
@@ -29,7 +30,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "garbage-in-session",
-        what: "A recorded session, sent again with each of its bytes turned around, one bit changed, or random bytes from there on",
+        what: "A recorded session, sent again with each of its bytes turned around, one bit changed, or \
+            random bytes from there on",
         run: |target, deadline| {
             replay(target, deadline, Fault::Falsified, Way::Plain(Protocol::Delta)).boxed()
         },

@@ -17,7 +17,8 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     name: "junk-tokens",
-    what: "Streams with tokens that nobody gave out, each another one: junk, and such as only an API server can refuse",
+    what: "Streams with tokens that nobody gave out, each another one: junk, and such as only an API server \
+        can refuse",
     run: |target, deadline| junk_tokens(target, deadline).boxed(),
 }];
 
@@ -30,7 +31,8 @@ fn token(number: u64) -> String {
         form => {
             let audience = if form == 1 { "istio-ca" } else { "others" };
             let claims = serde_json::json!({
-                "iss": "https://kubernetes.default.svc.cluster.local", "aud": [audience], "exp": 4_102_444_800_u64,
+                "iss": "https://kubernetes.default.svc.cluster.local", "aud": [audience],
+                "exp": 4_102_444_800_u64,
                 "sub": format!("system:serviceaccount:bench:stranger-{number}"), "jti": number,
             });
             let encode = |text: String| URL_SAFE_NO_PAD.encode(text);

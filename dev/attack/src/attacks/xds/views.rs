@@ -15,12 +15,14 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "invented-views",
-        what: "Nodes that each invent a root certificate, a network view, a network, labels or a namespace, so that nobody shares with them",
+        what: "Nodes that each invent a root certificate, a network view, a network, labels or a namespace, \
+            so that nobody shares with them",
         run: |target, deadline| invented_views(target, deadline).boxed(),
     },
     Attack {
         name: "every-type",
-        what: "Requests for every type, known and unknown, with and without names, on every one of 400 streams at once",
+        what: "Requests for every type, known and unknown, with and without names, on every one of 400 \
+            streams at once",
         run: |target, deadline| every_type(target, deadline).boxed(),
     },
 ];

@@ -76,8 +76,10 @@ pub(super) async fn compare(
 ) -> Result<ConfigDiff, CliError> {
     let dump: Value = envoy.get_page("/config_dump?include_eds").await?;
     if dump.get("configs").is_none() {
-        return Err(CliError::new(format!("{} is no admin port of an Envoy", envoy.address()))
-            .hint("--envoy-admin is the address of the proxy's own admin port, 127.0.0.1:15000 with Istio's bootstrap"));
+        return Err(CliError::new(format!("{} is no admin port of an Envoy", envoy.address())).hint(
+            "--envoy-admin is the address of the proxy's own admin port, 127.0.0.1:15000 with Istio's \
+             bootstrap",
+        ));
     }
     Ok(difference(sent, asked, &held(&dump)))
 }

@@ -111,8 +111,8 @@ impl Plugins {
                 object: crate::engine::reference(plugin),
                 field: String::new(),
                 fault: format!(
-                    "some proxies that it selects list no Wasm filter or no runtime envoy.wasm.runtime.v8, so they do not \
-                     run it: {outcome}"
+                    "some proxies that it selects list no Wasm filter or no runtime envoy.wasm.runtime.v8, \
+                     so they do not run it: {outcome}"
                 ),
             }
         };

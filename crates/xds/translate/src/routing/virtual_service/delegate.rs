@@ -77,7 +77,8 @@ impl Allowance {
     /// may handle these requests.
     pub(super) fn refusal(&mut self, root: &HttpRoute) -> HttpRoute {
         self.count_own(root);
-        let text = "the routes of a delegate are too many (limits virtual-service-conditions and virtual-service-bytes)";
+        let text = "the routes of a delegate are too many (limits virtual-service-conditions and \
+            virtual-service-bytes)";
         let body = Some(HttpBody { string: Some(text.to_owned()), ..HttpBody::default() });
         HttpRoute {
             name: root.name.clone(),

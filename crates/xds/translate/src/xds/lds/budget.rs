@@ -30,8 +30,9 @@ impl PortBudget {
     pub(super) fn has_room(&mut self, service: &Origin, port: u32) -> bool {
         if self.bytes == 0 && self.refused.is_empty() {
             let fault = format!(
-                "the listeners of port {port} would have filters of more than {MAX_PORT_LISTENERS_BYTES} bytes (limit \
-                 port-listeners-bytes): there are none for this service and for others that come later"
+                "the listeners of port {port} would have filters of more than {MAX_PORT_LISTENERS_BYTES} \
+                 bytes (limit port-listeners-bytes): there are none for this service and for others that \
+                 come later"
             );
             self.refused.push(Refusal { object: service.clone(), field: String::new(), fault });
         }
@@ -77,8 +78,8 @@ impl ListenerBudget {
             return Vec::new();
         }
         let fault = format!(
-            "its filters, in each chain of a listener, would have more than {MAX_LISTENER_BYTES} bytes with those of others (limit \
-             listener-bytes): connections of the chains beyond it are closed"
+            "its filters, in each chain of a listener, would have more than {MAX_LISTENER_BYTES} bytes with \
+             those of others (limit listener-bytes): connections of the chains beyond it are closed"
         );
         let refusal =
             |object: &Origin| Refusal { object: object.clone(), field: String::new(), fault: fault.clone() };

@@ -117,6 +117,7 @@ fn virtual_services_split_calls_by_weight() {
         &spec.replace('\n', ""),
     )));
     let found = routes(&listeners(&world(updates), &with_filter())["0.0.0.0_20880"]);
-    let want = "org.A   > outbound|20880|v1|a.shop.svc.cluster.local=90 outbound|20880|v2|a.shop.svc.cluster.local=10";
+    let want = "org.A   > outbound|20880|v1|a.shop.svc.cluster.local=90 \
+        outbound|20880|v2|a.shop.svc.cluster.local=10";
     assert_eq!(found, [want, REST]);
 }

@@ -47,8 +47,8 @@ fn conditions(condition: &FilterChainMatch) -> usize {
 
 fn refusal(object: Origin) -> Refusal {
     let fault = format!(
-        "a filter chain would have more than {MAX_CHAIN_CONDITIONS} server names times address ranges (limit chain-conditions): it is left \
-         out"
+        "a filter chain would have more than {MAX_CHAIN_CONDITIONS} server names times address ranges (limit \
+         chain-conditions): it is left out"
     );
     Refusal { object, field: String::new(), fault }
 }

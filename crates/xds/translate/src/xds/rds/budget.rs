@@ -67,8 +67,8 @@ impl RouteBudget {
         }
         if let Some(rule) = rule {
             let fault = format!(
-                "its hosts would be more than {MAX_VIRTUAL_HOSTS} with those of others (limit route-configuration-hosts), or too long: \
-                 those beyond it answer with 503"
+                "its hosts would be more than {MAX_VIRTUAL_HOSTS} with those of others (limit \
+                 route-configuration-hosts), or too long: those beyond it answer with 503"
             );
             self.refuse(rule, "spec.hosts", fault);
             self.hidden.get_or_insert_with(|| rule.clone());
@@ -108,7 +108,8 @@ impl RouteBudget {
 pub(super) fn refusal(rule: &VirtualServiceId) -> Route {
     let VirtualServiceId { source, namespace, name } = rule;
     let text = format!(
-        "the routes of {source} {namespace}/{name} for all of its hosts are too many (limit route-configuration-routes)"
+        "the routes of {source} {namespace}/{name} for all of its hosts are too many (limit \
+         route-configuration-routes)"
     );
     let body = Some(DataSource { specifier: Some(Specifier::InlineString(text)), ..Default::default() });
     Route {

@@ -8,7 +8,8 @@
 //! change of one does not recompute the others.
 #![allow(
     deprecated,
-    reason = "Envoy's newer field for gRPC timeouts has other semantics, so Istio's proxies are sent the older one"
+    reason = "Envoy's newer field for gRPC timeouts has other semantics, so Istio's proxies are sent the \
+        older one"
 )]
 
 mod action;

@@ -88,7 +88,8 @@ fn serve(cx: &Cx<'_>, key: &ServiceKey, service: &Service, ports: &BTreeSet<u16>
             let known: Vec<String> = service.tcp_ports().map(|port| port.number.to_string()).collect();
             let known = known.join(", ");
             reach.missing.push(format!(
-                "service {host} has no port {number} (hint: listeners name ports of the service, which are {known})"
+                "service {host} has no port {number} (hint: listeners name ports of the service, which are \
+                 {known})"
             ));
             is_broken = true;
             continue;

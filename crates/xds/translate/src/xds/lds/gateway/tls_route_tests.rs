@@ -50,7 +50,8 @@ fn chains(listener_specs: &str, routes: &[(&str, &str)]) -> Vec<String> {
     );
     for (hosts, backend) in routes {
         let spec = format!(
-            "{{parentRefs: [{{name: gw}}], hostnames: [{hosts}], rules: [{{backendRefs: [{{name: {backend}, port: 80}}]}}]}}"
+            "{{parentRefs: [{{name: gw}}], hostnames: [{hosts}], rules: [{{backendRefs: [{{name: {backend}, \
+             port: 80}}]}}]}}"
         );
         text += &line(API, "TLSRoute", "edge", backend, &spec);
     }
@@ -71,7 +72,8 @@ fn chains(listener_specs: &str, routes: &[(&str, &str)]) -> Vec<String> {
 fn a_listener_that_ends_tls_leads_to_the_first_route_whose_hosts_meet_its_own() {
     let ends = |host: &str| {
         format!(
-            "{{name: ends, port: 443, protocol: TLS, hostname: '{host}', tls: {{mode: Terminate, certificateRefs: [{{name: cert}}]}}}}"
+            "{{name: ends, port: 443, protocol: TLS, hostname: '{host}', tls: {{mode: Terminate, \
+             certificateRefs: [{{name: cert}}]}}}}"
         )
     };
     let passes =
