@@ -160,7 +160,12 @@ pub fn bar_lines(bars: &[Bar]) -> String {
 
 #[must_use]
 pub fn bars_json(bars: &[Bar]) -> Value {
-    let bar = |bar: &Bar| json!({"what": bar.what, "value": bar.value, "limit": bar.limit, "unit": bar.unit, "pass": bar.passes()});
+    let bar = |bar: &Bar| {
+        json!({
+            "what": bar.what, "value": bar.value, "limit": bar.limit, "unit": bar.unit,
+            "pass": bar.passes()
+        })
+    };
     bars.iter().map(bar).collect()
 }
 

@@ -1,9 +1,9 @@
 //! `/metrics`: open to all clients, so concurrent requests share one page.
 //!
 //! ```text
-//! requests that came before a page was begun ─┐
-//!                                             ├─▶ one thread computes the next page ─▶ the same bytes for all of them
-//! requests that came during another page ─────┘
+//! requests before a page was begun ─┐
+//!                                   ├─▶ one thread computes the next page ─▶ the same bytes for each
+//! requests during another page ─────┘
 //! ```
 //!
 //! A page is never older than the request that it answers. A scraper waits for at most two pages, regardless

@@ -4,7 +4,7 @@
 //! ```text
 //! Commands ── clap ──▶ Client ── HTTP/1.1, JSON ──▶ /api/v1 of the admin address
 //!     ▲                   │
-//!     │                   └── Dial: TCP, or through the API server of a cluster, which the binary knows to reach
+//!     │                   └── Dial: TCP, or the API server of a cluster (connection made by the binary)
 //!     └── text, JSON or YAML on stdout; errors with a hint on stderr
 //! ```
 //!

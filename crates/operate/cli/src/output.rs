@@ -32,8 +32,8 @@ pub struct Output {
 pub(crate) struct Watch {
     /// Shows the answer again and again, every 2s or as often as this says, until Ctrl-C
     #[arg(
-        short, long, value_name = "EVERY", num_args = 0..=1, require_equals = true, default_missing_value = "2s",
-        value_parser = crate::time::parse_duration
+        short, long, value_name = "EVERY", num_args = 0..=1, require_equals = true,
+        default_missing_value = "2s", value_parser = crate::time::parse_duration
     )]
     pub(crate) watch: Option<Duration>,
 }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! config_dump of an Envoy ─▶ held ─▶ plain ─┐
-//!                                           ├─▶ align ─▶ Comparison ─▶ Differences ─▶ Report: by proxy, by cause
-//! resources of a control plane ─▶ plain ────┘                               ▲
+//!                                           ├─▶ align ─▶ Comparison ─▶ Differences ─▶ Report by proxy,
+//! resources of a control plane ─▶ plain ────┘                               ▲         by cause
 //!                                            oracle/differences.yaml ─▶ KnownDifferences
 //! ```
 //!

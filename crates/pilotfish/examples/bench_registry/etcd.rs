@@ -67,7 +67,9 @@ impl Product for Etcd {
     async fn watch(&self) -> Result<Seen> {
         let (say, seen) = mpsc::unbounded_channel();
         let end = key(0).replace("0/", "00");
-        let body = json!({"create_request": {"key": BASE64_STANDARD.encode(key(0)), "range_end": BASE64_STANDARD.encode(end)}});
+        let body = json!({"create_request": {
+            "key": BASE64_STANDARD.encode(key(0)), "range_end": BASE64_STANDARD.encode(end)
+        }});
         let stream = tokio::net::TcpStream::connect((self.api.at.host.as_str(), self.api.at.port)).await?;
         stream.set_nodelay(true)?;
         let (mut sender, connection) =

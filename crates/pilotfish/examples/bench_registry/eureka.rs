@@ -33,10 +33,12 @@ impl Product for Eureka {
     async fn register(&self, number: usize, index: usize, address: &str) -> Result<()> {
         let name = service(number).to_uppercase();
         let body = format!(
-            r#"{{"instance":{{"instanceId":"{name}:{index}","hostName":"{address}","app":"{name}","ipAddr":"{address}",
-            "status":"UP","vipAddress":"{name}","secureVipAddress":"{name}","port":{{"$":8080,"@enabled":"true"}},
+            r#"{{"instance":{{"instanceId":"{name}:{index}","hostName":"{address}","app":"{name}",
+            "ipAddr":"{address}","status":"UP","vipAddress":"{name}","secureVipAddress":"{name}",
+            "port":{{"$":8080,"@enabled":"true"}},
             "securePort":{{"$":443,"@enabled":"false"}},"metadata":{{"version":"v1","zone":"z1"}},
-            "dataCenterInfo":{{"@class":"com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo","name":"MyOwn"}},
+            "dataCenterInfo":{{"@class":"com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo",
+            "name":"MyOwn"}},
             "leaseInfo":{{"renewalIntervalInSecs":30,"durationInSecs":36000}}}}}}"#
         );
         self.api.send(Method::POST, &format!("/eureka/apps/{name}"), body).await.map(drop)

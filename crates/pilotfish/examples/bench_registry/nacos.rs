@@ -80,7 +80,9 @@ impl Nacos {
             while let Some(message) = stream.message().await? {
                 let at = Instant::now();
                 let (kind, content) = open(&message)?;
-                let answer = json!({"requestId": content["requestId"], "resultCode": 200, "errorCode": 0, "success": true});
+                let answer = json!({
+                    "requestId": content["requestId"], "resultCode": 200, "errorCode": 0, "success": true
+                });
                 send.send(Bytes::from(payload(&kind.replace("Request", "Response"), &answer)))?;
                 if let Some(pushes) = &*pushes.lock() {
                     pushes.send((content.to_string(), at))?;

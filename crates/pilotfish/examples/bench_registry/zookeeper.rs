@@ -38,7 +38,8 @@ impl Product for Server {
         let (name, path) = (service(number), path(number, index));
         let payload = r#"{"instance_status":"UP","version":"v1"}"#;
         let data = format!(
-            r#"{{"name":"{name}","id":"instance-{index}","address":"{address}","port":8080,"payload":{{"metadata":{payload}}},"serviceType":"DYNAMIC"}}"#
+            "{{\"name\":\"{name}\",\"id\":\"instance-{index}\",\"address\":\"{address}\",\"port\":8080,\
+             \"payload\":{{\"metadata\":{payload}}},\"serviceType\":\"DYNAMIC\"}}"
         );
         self.nodes.lock().await.run(&format!("put {path} {data}")).await;
         Ok(())

@@ -1,9 +1,9 @@
 //! History of published changes, with the values to undo each.
 //!
 //! ```text
-//! control loop ─ world, what differs, whom it concerns ─▶ noted ─ by the tracker, or by who asks ─▶ changes, each with what undoes it
-//!                                                            │
-//!             Tracker ◀─ how far clients are, who refused ───┴──▶ ChangeLog ─▶ one line for each change, a few at a time
+//! control loop ─ world, differences, affected proxies ─▶ noted ─ Tracker or a request ─▶ changes with undo
+//!                                                          │
+//!                  Tracker ◀─ ACKs and NACKs of clients ───┴──▶ ChangeLog ─▶ a log line for each change
 //! ```
 //!
 //! A change is kept as the values before it: pointers to values that the worlds shared. The world of an

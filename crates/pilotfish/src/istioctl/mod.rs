@@ -2,9 +2,9 @@
 //! `istio.io/debug/config_dump` and `istio.io/connections`.
 //!
 //! ```text
-//! stream ─ who may it? what is it? ─▶ Question ─ queue ─▶ the task that answers: debug pages, states of connections
-//!    ▲                                                        │
-//!    └──────────────── a collection, once it is made ◀────────┘
+//! stream ─ access, type ─▶ Question ─ queue ─▶ answering task: debug pages, states of connections
+//!    ▲                                              │
+//!    └──────────────── finished collection ◀────────┘
 //! ```
 //!
 //! Clients with access to debug pages may ask. Types that are not served end the stream at once, because

@@ -1,9 +1,9 @@
 //! Background analysis of the newest world, which finds valid objects that refer to missing ones.
 //!
 //! ```text
-//! control loop ── worlds ─▶ (a pause) ─▶ Analyzer ── Findings ─▶ log, /ready, /debug/problemz, /api/v1/problems, status
-//!                                           ▲
-//!                        webhook ── an object that is not there yet
+//! control loop ── worlds ─▶ (a pause) ─▶ Analyzer ── Findings ─▶ log, status, /ready, /debug/problemz,
+//!                                           ▲                    /api/v1/problems
+//!                        webhook ── an object that is not stored yet
 //! ```
 
 use super::subsystem::{StopOrder, Subsystem};

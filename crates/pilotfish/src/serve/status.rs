@@ -1,9 +1,9 @@
 //! Writing of status to the cluster that is read, by the leading replica.
 //!
 //! ```text
-//! control loop ── worlds ─▶ StatusTranslator (pure: which statuses differ) ── DesiredStatuses ─▶ StatusWriter ─▶ API server
-//!                                                                                   ▲
-//!                                                    Elector ── Leadership ─────────┘
+//! control loop ── worlds ─▶ StatusTranslator (pure) ── DesiredStatuses ─▶ StatusWriter ─▶ API server
+//!                                                                              ▲
+//!                                               Elector ── Leadership ─────────┘
 //! ```
 
 use super::elections::elected;

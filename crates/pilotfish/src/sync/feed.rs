@@ -86,7 +86,9 @@ impl Feed {
                     bail!("the watches of the cluster ended by themselves");
                 }
             }
-            Some(ended) = self.tasks.join_next() => bail!("a watch of the cluster ended by itself: {ended:?}"),
+            Some(ended) = self.tasks.join_next() => {
+                bail!("a watch of the cluster ended by itself: {ended:?}")
+            }
         }
         for (kind, update) in std::mem::take(&mut self.received) {
             match update {

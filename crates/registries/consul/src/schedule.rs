@@ -4,8 +4,8 @@
 //!
 //! | Question | Blocks | Returns |
 //! |---|---|---|
-//! | [`Ask::Names`] | always | the service names; returns at every change of an instance, without naming its service |
-//! | [`Ask::Checks`] | always, while services take turns | checks, and thereby the services whose health changed |
+//! | [`Ask::Names`] | always | the service names, at every change of an instance; does not name its service |
+//! | [`Ask::Checks`] | always, while services take turns | checks, which name services of changed health |
 //! | [`Ask::Watch`] | after its first answer | the instances of a service |
 //! | [`Ask::Fetch`] | never | the instances of a service that has changed |
 //! | [`Ask::Probe`] | never | an index that shows changes of a service, without instances |

@@ -1,7 +1,7 @@
 //! The etcd registry: keys of a prefix, by a schema that settings describe, as services and instances.
 //!
 //! ```text
-//! etcd ◀─ Range, Watch ─▶ session ─ responses ─▶ Watch, Keyspace (schema) ─ changed services ─▶ CatalogWriter
+//! etcd ◀─ Range, Watch ─▶ session ─ responses ─▶ Watch, Keyspace ─ changed services ─▶ CatalogWriter
 //! ```
 //!
 //! [`schema`] interprets keys and values, [`keyspace`] keeps the state of all keys: both without IO.

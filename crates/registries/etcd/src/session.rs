@@ -112,7 +112,8 @@ impl Etcd {
             self.keys.read(&mut snapshot, &pair.key, &pair.value);
             if snapshot.len() > MAX_INSTANCES || bytes > MAX_BYTES {
                 return Err(format!(
-                    "the prefix has more than {MAX_INSTANCES} instances or {} MiB; a narrower prefix has less",
+                    "the prefix has more than {MAX_INSTANCES} instances or {} MiB; \
+                     a narrower prefix has less",
                     MAX_BYTES >> 20
                 ));
             }

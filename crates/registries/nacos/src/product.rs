@@ -157,7 +157,9 @@ impl Session<'_> {
                 push = self.api.push() => Event::Push(push),
                 () = sleep_until(refresh_at) => Event::Refresh,
                 () = sleep_until(keep_alive_at) => Event::KeepAlive,
-                () = sleep_until(renew_at.unwrap_or(keep_alive_at)), if renew_at.is_some() => Event::RenewToken,
+                () = sleep_until(renew_at.unwrap_or(keep_alive_at)), if renew_at.is_some() => {
+                    Event::RenewToken
+                }
                 () = sleep_until(look_at), if self.may_have_grpc => Event::LookForGrpc,
             };
             match event {

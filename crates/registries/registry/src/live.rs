@@ -1,7 +1,8 @@
 //! Registries with a source of their own: the trait and settings of sources, and the batches that they send.
 //!
 //! ```text
-//! product ◀─ its protocol ─▶ LiveSource ── RegistryBatch, health ──▶ RegistrySender ── merged ──▶ control loop ──▶ AggregateController
+//! product ◀─ its protocol ─▶ LiveSource ── RegistryBatch, health ──▶ RegistrySender ── merged ─┐
+//!                                               AggregateController ◀── control loop ◀─────────┘
 //! ```
 //!
 //! A source sends complete values: all instances of a service, never a difference. Content and health are

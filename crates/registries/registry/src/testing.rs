@@ -20,14 +20,16 @@ apiVersion: v1
 kind: Pod
 metadata: {name: web-0, namespace: shop, labels: {app: web}}
 spec: {serviceAccountName: web, containers: [{name: app, image: x}]}
-status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}
+status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}], \
+         conditions: [{type: Ready, status: \"True\"}]}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
 ports: [{name: http, port: 8080, protocol: TCP}]
-endpoints: [{addresses: [10.0.0.1], conditions: {ready: true}, targetRef: {kind: Pod, name: web-0, namespace: shop}}]
+endpoints: [{addresses: [10.0.0.1], conditions: {ready: true}, \
+            targetRef: {kind: Pod, name: web-0, namespace: shop}}]
 ";
 
 /// The name of the one source that feeds the controllers of this module.

@@ -2,8 +2,8 @@
 //! path of a request.
 //!
 //! ```text
-//! two worlds ─▶ Translator of its own ─▶ resources of the proxies before and after ─▶ what differs, what is dangerous, diffs
-//! a request  ─▶ the resources of a proxy: listener ─▶ route ─▶ cluster ─▶ endpoints, and what keeps others out
+//! two worlds ─▶ own Translator ─▶ resources of the proxies before and after ─▶ differences, dangers, diffs
+//! a request  ─▶ resources of a proxy: listener ─▶ route ─▶ cluster ─▶ endpoints, causes of exclusion
 //! ```
 //!
 //! This crate makes no decisions about traffic: it reads the resources that proxies receive, and calls the

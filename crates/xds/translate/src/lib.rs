@@ -1,8 +1,8 @@
 //! From the world and a proxy's view of it to xDS resources, as pure functions whose results are kept.
 //!
 //! ```text
-//! World + ChangeSet ─▶ Memo ◀─ queries: scopes, rules, targets ... ─▶ ResourceBatch of EncodedResources, per (view, batch key)
-//!                        ▲
+//! World + ChangeSet ─▶ Memo ◀─ queries: scopes, rules, targets ... ─▶ ResourceBatch per (view, batch key):
+//!                        ▲                                            EncodedResources
 //! Node ─▶ Proxy ─▶ views, one per resource type: only the facets that the result may depend on
 //! ```
 //!
@@ -19,7 +19,7 @@
 //! scope         which services and VirtualServices a proxy imports (Sidecar)
 //! policy        DestinationRule, PeerAuthentication, security, Telemetry, WasmPlugin
 //! envoy_filter  the patches of EnvoyFilters
-//! xds           one folder for each resource type: the view (which facets count), the batches, the generation
+//! xds           one folder for each resource type: the view (facets that count), batches, generation
 //! translator    clients, their views, and which resources change for which views
 //! analysis      what points at nothing or has no effect, by the queries of all other rooms
 //! status        the status of the objects that have one, from the same queries as their routes

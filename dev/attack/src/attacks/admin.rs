@@ -54,7 +54,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "admin-forwarded",
-        what: "Changes of the log's filter from other loopback addresses, and through proxies on this machine",
+        what: "Changes of the log's filter from other loopback addresses, and through proxies on this \
+            machine",
         run: |target, deadline| forwarded(target, deadline).boxed(),
     },
     Attack {
@@ -110,7 +111,10 @@ fn plan(bytes: usize, text: &str) -> Vec<u8> {
 }
 
 /// A Service manifest as part of a JSON string.
-const SERVICE: &str = r"apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: attack}\nspec: {ports: [{port: 80}]}\n---\n";
+const SERVICE: &str = concat!(
+    r"apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: attack}\n",
+    r"spec: {ports: [{port: 80}]}\n---\n"
+);
 
 async fn questions(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let (counts, address) = (Counts::new(), target.admin);

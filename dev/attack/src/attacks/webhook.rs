@@ -79,7 +79,8 @@ async fn idle(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
 fn review(group: &str, kind: &str, spec: &str) -> Vec<u8> {
     let object = format!(r#"{{"metadata":{{"name":"attack","namespace":"default"}},"spec":{spec}}}"#);
     let request = format!(
-        r#"{{"uid":"1","operation":"CREATE","kind":{{"group":"{group}","version":"v1","kind":"{kind}"}},"object":{object}}}"#
+        "{{\"uid\":\"1\",\"operation\":\"CREATE\",\"kind\":{{\"group\":\"{group}\",\"version\":\"v1\",\
+         \"kind\":\"{kind}\"}},\"object\":{object}}}"
     );
     let body =
         format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{request}}}"#);
@@ -88,7 +89,8 @@ fn review(group: &str, kind: &str, spec: &str) -> Vec<u8> {
 
 fn large_reviews() -> [Bytes; 4] {
     let regex = format!(
-        r#"{{"rules":[{{"matches":[{{"headers":[{{"name":"a","type":"RegularExpression","value":"{}"}}]}}]}}]}}"#,
+        "{{\"rules\":[{{\"matches\":[{{\"headers\":[{{\"name\":\"a\",\"type\":\"RegularExpression\",\
+         \"value\":\"{}\"}}]}}]}}]}}",
         "{".repeat(LARGE)
     );
     let deep = format!(r#"{{"hosts":{}{}}}"#, "[".repeat(LARGE / 2), "]".repeat(LARGE / 2));

@@ -152,11 +152,13 @@ fn containers(spec: &mut Value, input: &mut Input<'_>) {
         match input.below(8) {
             0 => json!(input.text(4)),
             1 => {
-                json!({"name": name, "image": "auto", "env": [{"name": "A", "value": input.text(4)}], "lifecycle": null})
+                let env = json!([{"name": "A", "value": input.text(4)}]);
+                json!({"name": name, "image": "auto", "env": env, "lifecycle": null})
             }
             2 => json!({"name": name, "ports": [{"containerPort": input.byte(), "name": "http-envoy-prom"}]}),
             _ => {
-                json!({"name": name, "image": "web:1", "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]})
+                let mounts = json!([{"name": "tmp", "mountPath": "/tmp"}]);
+                json!({"name": name, "image": "web:1", "volumeMounts": mounts})
             }
         }
     };

@@ -145,8 +145,10 @@ fn register(instance: v1::Instance) {
 /// A plausible body for a method.
 fn body(rpc: &str, input: &mut Input<'_>) -> Value {
     let instance = |input: &mut Input<'_>| {
-        let mut instance = json!({"namespace": "default", "service": "web", "id": "a", "addresses": ["10.0.0.1"],
-            "ports": [{"number": 80, "name": "http"}], "ttl": "10s"});
+        let mut instance = json!({
+            "namespace": "default", "service": "web", "id": "a", "addresses": ["10.0.0.1"],
+            "ports": [{"number": 80, "name": "http"}], "ttl": "10s"
+        });
         for _ in 0..input.below(6) {
             let field = input.pick(FIELDS).unwrap_or_default();
             instance[field] = value(field, 3, input);
@@ -157,7 +159,9 @@ fn body(rpc: &str, input: &mut Input<'_>) -> Value {
         "Register" if input.flag() => instance(input),
         "Register" => json!({"instance": instance(input)}),
         "BatchRegister" => {
-            json!({"requests": (0..input.below(4)).map(|_| json!({"instance": instance(input)})).collect::<Vec<_>>()})
+            let count = input.below(4);
+            let requests: Vec<Value> = (0..count).map(|_| json!({"instance": instance(input)})).collect();
+            json!({ "requests": requests })
         }
         _ => value("", 3, input),
     }

@@ -210,7 +210,8 @@ fn not_read(answer: &Acknowledgement, generation: Option<i64>, took: &str) -> (S
     let first = match (generation, object.generation) {
         (None, _) => format!("the newest version of {name} is not in force after {took}:"),
         (Some(wanted), Some(read)) => format!(
-            "generation {wanted} of {name} was not read within {took}: generation {read} is in force, from {}",
+            "generation {wanted} of {name} was not read within {took}: generation {read} is in force, \
+             from {}",
             object.source
         ),
         (Some(wanted), None) => {

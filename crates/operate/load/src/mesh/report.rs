@@ -255,7 +255,12 @@ pub fn json(results: &Results, sizes: &Sizes) -> Value {
         results.memory.iter().map(|memory| json!({"when": memory.when, "bytes": memory.bytes})).collect();
     let further: Vec<Value> = further(results)
         .iter()
-        .map(|(name, of)| json!({"what": name, "proxies": of.proxies, "before_bytes": of.before, "with_bytes": of.with, "each_bytes": of.each()}))
+        .map(|(name, of)| {
+            json!({
+                "what": name, "proxies": of.proxies, "before_bytes": of.before, "with_bytes": of.with,
+                "each_bytes": of.each()
+            })
+        })
         .collect();
     let content: Vec<Value> = TYPES
         .iter()
@@ -305,7 +310,10 @@ fn by_type(bytes: [u64; 4]) -> Value {
 }
 
 fn floor(floor: Floor) -> Value {
-    json!({"last_ms": milliseconds(floor.last), "cpu_ms": milliseconds(floor.cpu), "memory_bytes": floor.memory})
+    json!({
+        "last_ms": milliseconds(floor.last), "cpu_ms": milliseconds(floor.cpu),
+        "memory_bytes": floor.memory
+    })
 }
 
 fn row(row: &Row) -> Value {

@@ -1,7 +1,7 @@
 //! Registration of services by their clients: the store, the registrar, its listener, and the live registry.
 //!
 //! ```text
-//! clients ─▶ RegistrationServer ─▶ Registrar ─▶ Store ─ events ─▶ Registrar ─▶ live registry `registration` ─▶ control loop
+//! clients ─▶ RegistrationServer ─▶ Registrar ─▶ Store ─ events ─▶ Registrar ─▶ registry ─▶ control loop
 //! ```
 
 mod checks;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! start ─▶ watches below the roots ─▶ lists ─▶ children of interfaces and applications, data ─▶ is_complete
-//!                                        watch events ─▶ paths in the events, or single reads ─▶ take_changed
+//!                                     watch events ─▶ paths in the events, or single reads ─▶ take_changed
 //! ```
 //!
 //! A persistent recursive watch covers the whole tree below a root (ZooKeeper 3.6): an added or removed

@@ -1,8 +1,8 @@
 //! Path of a proxy's request: Envoy's decisions, step by step, over the resources of this proxy.
 //!
 //! ```text
-//! host ─▶ service ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints ─▶ the other side's inbound listener
-//!                                                                                                  ─▶ the policies in it
+//! host ─▶ service ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints
+//!                          the policies in it ◀─ inbound listener of the other side ◀────┘
 //! ```
 //!
 //! Queries that decide on visibility explain why a service or an endpoint is left out (`Snapshot::host_seen`,

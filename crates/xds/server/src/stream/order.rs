@@ -1,7 +1,7 @@
 //! Make-before-break: order in which the types of one change reach a proxy.
 //!
 //! ```text
-//!   CDS  new and changed clusters ──▶ EDS  their endpoints ──▶ (answered) ──▶ LDS, RDS ──▶ (answered) ──▶ CDS  removals
+//! CDS (new, changed) ──▶ EDS of these ──▶ (answered) ──▶ LDS, RDS ──▶ (answered) ──▶ CDS (removals)
 //! ```
 //!
 //! Envoy helps: it acknowledges clusters only when all of them are warm. A lone change of endpoints is never

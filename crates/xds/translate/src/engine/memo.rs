@@ -8,7 +8,7 @@
 //! equals the old one, its readers are unaffected.
 //!
 //! ```text
-//! Fact ──read by──▶ Node(query, value, reads) ──read by──▶ Node ──▶ ... ──▶ root nodes: what proxies are sent
+//! Fact ──read by──▶ Node(query, value, reads) ──read by──▶ Node ──▶ ... ──▶ root nodes: resources of proxies
 //! ```
 //!
 //! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one

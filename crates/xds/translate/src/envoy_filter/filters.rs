@@ -10,9 +10,8 @@ use crate::envoy::TrafficClass;
 use pilotfish_config::networking::{ApplyTo, PatchOperation};
 use pilotfish_proto::envoy::config::listener::v3::filter::ConfigType;
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener};
-use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, HttpFilter, http_filter,
+    HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier, http_filter,
 };
 use pilotfish_proto::{Any, any};
 use prost::Message;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! objects ─▶ PatchesIn(namespace): parsed values ─┐
-//! proxy: namespace, labels, version, metadata ──┴▶ Patches: which hold, in order ─▶ clusters.rs, listeners.rs, routes.rs
+//! proxy: namespace, labels, version, metadata ────┴▶ Patches: those that match, in order ─▶ clusters.rs,
+//!                                                                            listeners.rs, routes.rs
 //! ```
 //!
 //! Structure (which listener, which filter, where to insert) is handled on Envoy's types. Values are merged

@@ -4,7 +4,7 @@
 //! usually share one. A scope has egress listeners: one for all traffic, unless a Sidecar declares others.
 //!
 //! ```text
-//! Proxy ─▶ Scope ─▶ EgressOf: listeners with their imported hosts ─▶ ListenerServicesOf ─▶ ServicesOf: all of them, one per host
+//! Proxy ─▶ Scope ─▶ EgressOf: listeners, imported hosts ─▶ ListenerServicesOf ─▶ ServicesOf: one per host
 //! ```
 
 mod destinations;

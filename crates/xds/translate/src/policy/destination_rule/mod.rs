@@ -1,7 +1,9 @@
 //! DestinationRules: which one a client uses for a service, and its policy for a port and a subset.
 //!
 //! ```text
-//! objects of a namespace, BackendTLSPolicies ─▶ DestinationRulesIn(namespace) ─▶ DestinationRulesFor { client, service } ─▶ MergedDestinationRule ─▶ Policy of a port, of a subset
+//! objects of a namespace ─┐
+//! BackendTLSPolicies ─────┴▶ DestinationRulesIn(namespace) ─▶ DestinationRulesFor { client, service } ─┐
+//!                        Policy of a port, of a subset ◀── MergedDestinationRule ◀─────────────────────┘
 //! ```
 //!
 //! Rules are looked up in the client's namespace, then among what the service's namespace exports, then among

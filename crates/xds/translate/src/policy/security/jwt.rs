@@ -34,7 +34,8 @@ const KEEP: Duration = Duration { seconds: 300, nanos: 0 };
 /// key; its y is the smaller one of the two possible values.
 const NOBODYS_KEY: &str = concat!(
     r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","#,
-    r#""x":"DEN6v5rfw1siaPzRBxHB6apvtnqttWFtOrevhb2WLYg","y":"LMhbD_zU5-lGBVeeerrPo36gHCvMOBh5bcWsErZ2Nzs"}]}"#
+    r#""x":"DEN6v5rfw1siaPzRBxHB6apvtnqttWFtOrevhb2WLYg","#,
+    r#""y":"LMhbD_zU5-lGBVeeerrPo36gHCvMOBh5bcWsErZ2Nzs"}]}"#
 );
 
 /// Returns the filter that validates the tokens of a subject, and the policies that it comes from.

@@ -3,10 +3,10 @@
 use crate::engine::Cx;
 use crate::envoy::duration;
 use crate::policy::provider::{self, ProviderService, provider_service};
+use hcm::http_connection_manager::Tracing;
 use pilotfish_config::mesh::{
-    ServiceAttributeEnrichment,
-    ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider, ProxyConfig, TraceContextOption,
-    ZipkinTracingProvider,
+    ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider, ProxyConfig, ServiceAttributeEnrichment,
+    TraceContextOption, ZipkinTracingProvider,
 };
 use pilotfish_config::telemetry::{CustomTag as Written, Telemetry, Tracing as Setting, WorkloadMode};
 use pilotfish_model::Typed;
@@ -15,7 +15,7 @@ use pilotfish_proto::envoy::config::trace::v3::tracing::{Http, http};
 use pilotfish_proto::envoy::config::trace::v3::{
     DatadogConfig, OpenTelemetryConfig, SkyWalkingConfig, ZipkinConfig, zipkin_config,
 };
-use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use pilotfish_proto::envoy::extensions::tracers::opentelemetry::resource_detectors::v3::{
     DynatraceResourceDetectorConfig, EnvironmentResourceDetectorConfig,
 };

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! Gateway  ┐
-//! Ingress  ├─▶ AllGateways: headers ─▶ RouterGateways: those of one router ─▶ MergedGatewaysOf: servers by port and by route
-//! Gateway  ┘                           GatewayOf(id): the servers
+//! Ingress  ├─▶ AllGateways: headers ─▶ RouterGateways: of one router ─▶ MergedGatewaysOf: servers by port
+//! Gateway  ┘                           GatewayOf(id): the servers                         and by route
 //! (Gateway API)
 //! ```
 //!

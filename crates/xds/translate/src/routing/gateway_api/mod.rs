@@ -3,8 +3,8 @@
 //! ```text
 //! Gateway ─────▶ one gateway for each listener ─▶ ParentsOf(owner): what routes may attach to
 //! ListenerSet ─┘                                │
-//! HTTPRoute, GRPCRoute ─▶ RouteParts(route): routes by listener and host ─▶ ApiVirtualServices: one for each listener and host
-//! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ─────────────────────────────▶ ApiVirtualServices
+//! HTTPRoute, GRPCRoute ─▶ RouteParts(route): by listener and host ─▶ ApiVirtualServices: one by listener
+//! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ──────────────────────▶ ApiVirtualServices     and host
 //! BackendTLSPolicy ─▶ MadeRulesIn(namespace): DestinationRules
 //! ```
 //!

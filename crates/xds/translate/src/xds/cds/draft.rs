@@ -13,9 +13,9 @@ use pilotfish_proto::envoy::config::core::v3::{
     AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, Http2ProtocolOptions,
 };
 use pilotfish_proto::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
-use pilotfish_proto::envoy::extensions::upstreams::http::v3::http_protocol_options::explicit_http_config::ProtocolConfig;
 use pilotfish_proto::envoy::extensions::upstreams::http::v3::http_protocol_options::{
     ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
+    explicit_http_config::ProtocolConfig,
 };
 use pilotfish_proto::{Duration, Value, any, typed_struct};
 

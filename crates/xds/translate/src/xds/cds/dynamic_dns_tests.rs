@@ -10,8 +10,9 @@ use pilotfish_model::{Hostname, Port, Protocol, Resolution, Update, World};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::ClusterDiscoveryType;
 use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
-use pilotfish_proto::envoy::extensions::clusters::dynamic_forward_proxy::v3::ClusterConfig;
-use pilotfish_proto::envoy::extensions::clusters::dynamic_forward_proxy::v3::cluster_config::ClusterImplementationSpecifier;
+use pilotfish_proto::envoy::extensions::clusters::dynamic_forward_proxy::v3::{
+    ClusterConfig, cluster_config::ClusterImplementationSpecifier,
+};
 use pilotfish_proto::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
 use pilotfish_proto::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;

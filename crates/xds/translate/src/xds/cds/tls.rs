@@ -21,9 +21,9 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3 as envoy_tls;
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
     CombinedCertificateValidationContext, ValidationContextType,
 };
-use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol as EnvoyProtocol;
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, TlsParameters, UpstreamTlsContext,
+    tls_parameters::TlsProtocol as EnvoyProtocol,
 };
 use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cluster name ─▶ service of the scope ─▶ its DestinationRules ─┐
-//!              ClientLocality, less what does not matter here ──┴▶ AssignmentOf: endpoints ─▶ groups ─▶ networks ─▶ priorities
+//!              ClientLocality, only the parts that matter here ─┴▶ AssignmentOf: endpoints ─▶ groups
+//!                                                                       priorities ◀─ networks ◀─┘
 //! ```
 //!
 //! A load assignment depends on the endpoints of one service, on the DestinationRules for one port and

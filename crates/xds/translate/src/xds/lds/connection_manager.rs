@@ -12,17 +12,17 @@ use pilotfish_config::mesh::{
 };
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::core::v3::{
-    AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions,
-    HttpProtocolOptions, config_source,
+    AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, HttpProtocolOptions,
+    config_source,
 };
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::extensions::filters::http::router::v3::Router;
-use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
-    ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
-    SetCurrentClientCertDetails, UpgradeConfig,
-};
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, RequestIdExtension,
+    http_connection_manager::{
+        ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
+        SetCurrentClientCertDetails, UpgradeConfig,
+    },
 };
 use pilotfish_proto::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
 use pilotfish_proto::{Duration, config_any};

@@ -7,8 +7,9 @@ use pilotfish_config::mesh::{
     PathWithEscapedSlashesAction as Slashes, ProxyConfig,
 };
 use pilotfish_proto::envoy::config::core::v3::http_protocol_options::HeadersWithUnderscoresAction;
-use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
-use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_connection_manager::PathWithEscapedSlashesAction,
+};
 
 /// The settings of a proxy, at a gateway with those of its profile beneath.
 pub(super) fn of(config: &ProxyConfig, is_gateway: bool) -> Option<Effective> {

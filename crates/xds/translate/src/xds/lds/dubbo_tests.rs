@@ -5,8 +5,9 @@ use crate::proxy::Proxy;
 use crate::testing::{TestService, line, service, world, yaml};
 use pilotfish_model::{DubboInterface, Port, Protocol, Update};
 use pilotfish_proto::envoy::config::listener::v3::{Listener, filter::ConfigType};
+use pilotfish_proto::envoy::config::route::v3::weighted_cluster::ClusterWeight;
 use pilotfish_proto::envoy::extensions::filters::network::dubbo_proxy::v3::{
-    DubboProxy, dubbo_proxy::RouteSpecifier, route_action::ClusterSpecifier,
+    DubboProxy, RouteConfiguration, dubbo_proxy::RouteSpecifier, route_action::ClusterSpecifier,
 };
 use prost::Message;
 use std::sync::Arc;
@@ -46,12 +47,13 @@ fn routes(listener: &Listener) -> Vec<String> {
     let Some(RouteSpecifier::MultipleRouteConfig(routes)) = proxy.route_specifier else {
         panic!("no routes")
     };
-    let line = |route: &pilotfish_proto::envoy::extensions::filters::network::dubbo_proxy::v3::RouteConfiguration| {
-        let to = match route.routes[0].route.as_ref().and_then(|action| action.cluster_specifier.clone()).unwrap() {
+    let line = |route: &RouteConfiguration| {
+        let action = route.routes[0].route.as_ref();
+        let to = match action.and_then(|action| action.cluster_specifier.clone()).unwrap() {
             ClusterSpecifier::Cluster(name) => name,
             ClusterSpecifier::WeightedClusters(list) => {
-                let weighted = list.clusters.iter().map(|to| format!("{}={}", to.name, to.weight.unwrap_or(0)));
-                weighted.collect::<Vec<_>>().join(" ")
+                let weight = |to: &ClusterWeight| format!("{}={}", to.name, to.weight.unwrap_or(0));
+                list.clusters.iter().map(weight).collect::<Vec<_>>().join(" ")
             }
         };
         format!("{} {} {} > {to}", route.interface, route.group, route.version)

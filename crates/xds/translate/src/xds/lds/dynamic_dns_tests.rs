@@ -8,13 +8,15 @@ use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{Hostname, Port, Protocol, Resolution, Update, World};
 use pilotfish_proto::envoy::config::listener::v3::filter::ConfigType;
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener};
-use pilotfish_proto::envoy::extensions::filters::http::dynamic_forward_proxy::v3::FilterConfig as HttpLookup;
-use pilotfish_proto::envoy::extensions::filters::http::dynamic_forward_proxy::v3::filter_config::ImplementationSpecifier;
+use pilotfish_proto::envoy::extensions::filters::http::dynamic_forward_proxy::v3::{
+    FilterConfig as HttpLookup, filter_config::ImplementationSpecifier,
+};
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_filter,
 };
-use pilotfish_proto::envoy::extensions::filters::network::sni_dynamic_forward_proxy::v3::FilterConfig as SniLookup;
-use pilotfish_proto::envoy::extensions::filters::network::sni_dynamic_forward_proxy::v3::filter_config::PortSpecifier;
+use pilotfish_proto::envoy::extensions::filters::network::sni_dynamic_forward_proxy::v3::{
+    FilterConfig as SniLookup, filter_config::PortSpecifier,
+};
 use pilotfish_proto::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use pilotfish_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::ClusterSpecifier;
 use prost::Message;

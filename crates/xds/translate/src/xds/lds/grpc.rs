@@ -11,8 +11,8 @@ use crate::policy::security::{Subject, grpc_filters};
 use crate::proxy::Proxy;
 use crate::proxy::targets::TargetsOf;
 use crate::proxy::workload::{self, Identity};
-use crate::services::alias;
 use crate::scope::{Scope, ServiceIn};
+use crate::services::alias;
 use crate::services::service_address::AddressView;
 use crate::xds::cds::grpc_tls;
 use pilotfish_model::{Hostname, Labels, Origin, PortId, Service};
@@ -32,9 +32,8 @@ use pilotfish_proto::envoy::config::route::v3::{
 };
 use pilotfish_proto::envoy::extensions::filters::http::fault::v3::HttpFault;
 use pilotfish_proto::envoy::extensions::filters::http::router::v3::Router;
-use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, HttpFilter, Rds, http_filter,
+    HttpConnectionManager, HttpFilter, Rds, http_connection_manager::RouteSpecifier, http_filter,
 };
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsContext;
 use std::collections::BTreeMap;

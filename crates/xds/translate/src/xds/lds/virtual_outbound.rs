@@ -11,10 +11,11 @@ use crate::envoy::{TrafficClass, filters};
 use crate::proxy::InterceptionMode;
 use crate::proxy::proxy_config::EffectiveProxyConfig;
 use crate::xds::rds::of_unknown_addresses;
+use hcm::http_connection_manager::RouteSpecifier;
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
-use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 
 const NAME: &str = "virtualOutbound";
 

@@ -1,7 +1,8 @@
 //! Route configurations (RDS).
 //!
 //! ```text
-//! name ─▶ port ─▶ PlanOf: which virtual service serves which hosts ─▶ RoutesOf { rule } | HashingOf { host } ─▶ virtual hosts with domains
+//! name ─▶ port ─▶ PlanOf: virtual service of each host ─▶ RoutesOf { rule } | HashingOf { host } ─┐
+//!                                                virtual hosts with domains ◀─────────────────────┘
 //! ```
 //!
 //! The routes of a virtual service, and the hash policy of a service without one, are separate results: a

@@ -2,10 +2,11 @@
 //! them.
 //!
 //! ```text
-//! kubernetes://[NAMESPACE/]NAME[-cacert]         a Secret of the proxy's own namespace, if its account may read it
-//! kubernetes-gateway://NAMESPACE/NAME[-cacert]   a Secret that a Gateway of the proxy's namespace names (or one of its
-//!                                                ListenerSets), and may name
-//! configmap://NAMESPACE/NAME[-cacert]            certificates alone, for every client with an identity
+//! kubernetes://[NAMESPACE/]NAME[-cacert]        Secret of the proxy's own namespace, if its account may
+//!                                               read it
+//! kubernetes-gateway://NAMESPACE/NAME[-cacert]  Secret that a Gateway of the proxy's namespace names (or
+//!                                               one of its ListenerSets), and may name
+//! configmap://NAMESPACE/NAME[-cacert]           certificates alone, for every client with an identity
 //! ```
 //!
 //! The identity of a proxy is the one that its connection proved, never the one that its node claims. Without

@@ -1,9 +1,9 @@
 //! BackendTLSPolicies, as DestinationRules.
 //!
 //! ```text
-//! policy ─▶ trust: which authorities, or why none ──────────────────┐
-//!    └───▶ targets: a Service or ServiceEntry, perhaps one port ─────┼─▶ the oldest policy for each target and port
-//!                                                                    └─▶ a DestinationRule for each host of a target
+//! policy ─▶ trust: authorities, or the reason for none ───────┐
+//!    └────▶ targets: a Service or ServiceEntry, optional port ─┼─▶ oldest policy by target and port
+//!                                                              └─▶ a DestinationRule by host of a target
 //! ```
 //!
 //! The rules go where those that are written go (`policy::destination_rule`), and count as older than all of

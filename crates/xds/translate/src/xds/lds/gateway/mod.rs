@@ -1,8 +1,8 @@
 //! Listeners of routers: one for each address and port that the servers of its gateways have.
 //!
 //! ```text
-//! MergedOf(gateways) ─▶ servers of a port ─▶ filter chains: one for all plain HTTP servers, one for each TLS server, one
-//!                                            for each TLS or TCP route ─▶ Listener
+//! MergedOf(gateways) ─▶ servers of a port ─▶ filter chains: one for all plain HTTP servers, one for each TLS
+//!                                            server, one for each TLS or TCP route ─▶ Listener
 //! ```
 
 mod auto_passthrough;

@@ -20,13 +20,13 @@ use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
 use pilotfish_proto::envoy::config::core::v3::{
     AggregatedConfigSource, ApiVersion, ConfigSource, DataSource, TransportSocket, transport_socket,
 };
-use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::certificate_validation_context::TrustChainVerification;
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
     CombinedCertificateValidationContext, ValidationContextType,
 };
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol as Version;
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, TlsParameters,
+    certificate_validation_context::TrustChainVerification,
 };
 use pilotfish_proto::envoy::r#type::matcher::v3::StringMatcher;
 use pilotfish_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;

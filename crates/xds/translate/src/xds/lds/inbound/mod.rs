@@ -1,7 +1,7 @@
 //! Listeners for traffic to the proxy's own workload.
 //!
 //! ```text
-//! targets, or the ports of a Sidecar ─▶ Inlet: one per workload port ─▶ matches by mTLS mode and protocol ─▶ filter chains
+//! targets, ports of a Sidecar ─▶ Inlet of a workload port ─▶ matches by mTLS mode, protocol ─▶ filter chains
 //! ```
 //!
 //! Redirected traffic arrives at one listener, whose filter chains match ports, TLS and protocols. Ports that

@@ -1,6 +1,7 @@
 //! The route of an inbound port, which sends everything to its cluster.
 
 use super::inbound_port::InboundPort;
+use hcm::http_connection_manager::RouteSpecifier;
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
@@ -9,7 +10,7 @@ use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::config::route::v3::{
     Decorator, RetryPolicy, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost,
 };
-use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 
 /// The routes of an inbound port.
 pub(super) fn of(inbound_port: &InboundPort) -> RouteSpecifier {

@@ -1,7 +1,7 @@
 //! Listeners for traffic out of a sidecar: one for each address and port that services have.
 //!
 //! ```text
-//! egress listeners ─▶ Bindings: (service, port, address) by port ─▶ Entry per address: filter chains, merged ─▶ Listener
+//! egress listeners ─▶ Bindings: (service, port, address) by port ─▶ Entry per address: chains ─▶ Listener
 //! ```
 //!
 //! HTTP services of a port share one listener on the wildcard address and are distinguished by routes. A TCP
