@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// Attacks to run; all when there is none
     #[arg(value_name = "NAME")]
     names: Vec<OsString>,
-    /// How long each attack lasts [default: 10, in the short form 2]
+    /// Duration of each attack in seconds [default: 10, in the short form 2]
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
     /// The form that is a test: builds without optimisation, and bounds for a busy machine
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Only print the names of the attacks
     #[arg(long)]
     list: bool,
-    /// How results are printed: text or json
+    /// Format of the results: text or json
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<OsString>,
 }

@@ -83,7 +83,7 @@ impl Args {
         }
     }
 
-    /// Required tools.
+    /// Tools that the measurement needs.
     fn tools(&self) -> &'static [&'static str] {
         match self.registry.as_deref() {
             None => &["etcd", "kube-apiserver"],

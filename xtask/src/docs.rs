@@ -9,7 +9,7 @@ use crate::{process, workspace};
 
 /// Machine-specific path prefixes, which are forbidden in documents and scripts.
 const OF_ONE_MACHINE: &[&str] = &["/home/", "/Users/", "/root/", "/work/", "C:\\Users"];
-/// Required documents.
+/// Documents that the repository must have.
 const NEEDED: &[&str] =
     &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "SECURITY.md"];
 

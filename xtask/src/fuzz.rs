@@ -30,9 +30,9 @@ const MOST_KEPT: usize = 40;
 /// Options of `cargo xtask fuzz`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to fuzz, by the names of the folders in dev/fuzz/corpus; everything without one
+    /// Targets, named as the folders in dev/fuzz/corpus; all without a name
     targets: Vec<String>,
-    /// How long each target is fuzzed
+    /// Duration for each target, in seconds
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u32,
     /// Targets at a time
@@ -112,7 +112,7 @@ struct Run {
     executions: u64,
     coverage: u64,
     features: u64,
-    /// Failing input.
+    /// Input that failed, if any.
     found: Option<PathBuf>,
     log: PathBuf,
 }

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Write each case to a real API server and read it from there, instead of reading its files
     #[arg(long, conflicts_with_all = ["mode", "jobs", "binary"])]
     live: bool,
-    /// How Pilotfish is built
+    /// Build profile of Pilotfish
     #[arg(long, value_enum, default_value = "dev")]
     profile: Profile,
     /// Ask this executable instead of building one

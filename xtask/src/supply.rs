@@ -9,7 +9,7 @@ use crate::{debian, process, tools, workspace};
 
 /// Packages with pinned hashes.
 pub(crate) const REQUIREMENTS: &str = include_str!("../hashed-requirements.txt");
-/// Release of cargo-cyclonedx.
+/// Pinned release of cargo-cyclonedx.
 pub(crate) const CYCLONEDX_VERSION: &str = "0.5.9";
 
 /// Checks that only need the repository and the registry of crates.

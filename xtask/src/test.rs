@@ -72,7 +72,7 @@ impl Outcome {
         self
     }
 
-    /// Prints findings.
+    /// Prints findings; any fails the check.
     fn of_findings(wrong: &[String]) -> Self {
         for line in wrong {
             eprintln!("  {line}");

@@ -65,7 +65,6 @@ pub(crate) fn folders(metadata: &Value) -> Option<BTreeMap<String, PathBuf>> {
 pub(crate) enum Profile {
     /// Quick to build, for tests.
     Dev,
-    /// Profile of releases.
     Release,
 }
 

@@ -11,7 +11,7 @@ use std::{env, fs};
 
 /// The page, which names the others by their path.
 const INDEX: &str = "index.html";
-/// What the page has in the place of that path.
+/// Placeholder in the page for the path of the other files.
 const PLACE: &str = "{{assets}}";
 /// Where the page names the modules that a browser is to fetch at once.
 const PRELOAD: &str = "<!-- preload -->";

@@ -154,7 +154,7 @@ impl Counts {
         if status == 200 { self.answered() } else { self.refused(status) }
     }
 
-    /// Current counters.
+    /// Returns the current counters.
     #[must_use]
     pub fn tally(&self) -> Tally {
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed);

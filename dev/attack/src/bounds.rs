@@ -30,7 +30,7 @@ pub struct Bounds {
 const MIB: u64 = 1 << 20;
 
 impl Bounds {
-    /// Documented bounds.
+    /// Bounds of the documentation, for optimised builds.
     pub const FULL: Self = Self {
         ready: Duration::from_secs(1),
         push: Duration::from_millis(250),

@@ -47,7 +47,7 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// Without TLS.
+    /// Connects without TLS, to the plaintext port of xDS.
     pub(crate) fn plaintext(target: &Target) -> Self {
         Self { address: target.plaintext_xds, tls: None, from: None }
     }

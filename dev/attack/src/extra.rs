@@ -13,7 +13,7 @@ impl Extra {
         Self(folder.join(name))
     }
 
-    /// Replaces it atomically.
+    /// Replaces the file atomically.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         let new = self.0.with_extension("new");
         fs::write(&new, text).context("the folder cannot be written")?;

@@ -20,7 +20,7 @@ struct Args {
     /// The pilotfish that is attacked
     #[arg(long, value_name = "FILE", required_unless_present = "list")]
     pilotfish: Option<PathBuf>,
-    /// How long each attack lasts [default: 10, in the short form 2]
+    /// Duration of each attack in seconds [default: 10, in the short form 2]
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
     /// Bounds for builds without optimisation on a busy machine, and memory looked at only after all attacks
@@ -29,7 +29,7 @@ struct Args {
     /// Prints the names of the attacks
     #[arg(long)]
     list: bool,
-    /// How results are printed
+    /// Format of the results
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Output,
 }

@@ -63,15 +63,15 @@ pub struct Figures {
     pub push_missing: usize,
     /// Number of new connections of proxies.
     pub fresh: usize,
-    /// Slowest of them.
+    /// Maximum time until one of them was in sync.
     pub fresh_worst: f64,
     /// Number of dashboard pages.
     pub pages: usize,
-    /// Slowest of them.
+    /// Maximum time of one of them.
     pub page_worst: f64,
     /// Number of YAML edits whose effect on the list of problems was seen.
     pub edits: usize,
-    /// Slowest of them.
+    /// Maximum time of one of them.
     pub edit_worst: f64,
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn text(value: &str) -> Vec<u8> {
     field(3, value)
 }
 
-/// Encodes a `google.protobuf.Struct`.
+/// Encodes fields as `google.protobuf.Struct`.
 pub(crate) fn structure(fields: impl IntoIterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in fields {
@@ -91,7 +91,7 @@ impl Node {
     }
 }
 
-/// Encodes a `DeltaDiscoveryRequest`.
+/// Encodes a `DeltaDiscoveryRequest` without a nonce.
 pub(crate) fn delta(
     node: Option<&Node>,
     type_url: &str,
@@ -105,7 +105,7 @@ pub(crate) fn delta(
     out
 }
 
-/// Encodes a `DiscoveryRequest`.
+/// Encodes a `DiscoveryRequest` without a nonce.
 pub(crate) fn sotw(node: Option<&Node>, type_url: &str, names: &[String]) -> Vec<u8> {
     let mut out = node.map(|node| field(2, node.encode())).unwrap_or_default();
     out.extend(names.iter().flat_map(|name| field(3, name)));

@@ -17,13 +17,13 @@ pub struct Options {
     /// The Pilotfish to measure
     #[arg(long, value_name = "FILE")]
     pub pilotfish: PathBuf,
-    /// Proxies
+    /// Number of connected proxies
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub streams: usize,
     /// Proxies among them that see a service of their own
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub few: usize,
-    /// Services
+    /// Number of services in the world
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub services: usize,
     /// Endpoints of each service

@@ -15,7 +15,7 @@ use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_bench::world::{NAMESPACE, World};
 use pilotfish_bench::{compare, mesh, report, scale};
 
-/// Measures xDS servers.
+/// Measures xDS servers under load.
 #[derive(Parser)]
 #[command(name = "pilotfish-bench", version)]
 struct Cli {
@@ -38,10 +38,10 @@ enum Command {
     Scale(scale::Options),
     /// A server that only broadcasts; prints its addresses
     Broadcast {
-        /// What carries the bytes
+        /// Transport of the server
         #[arg(long, value_enum, default_value = "tonic")]
         kind: Kind,
-        /// Clusters
+        /// Number of clusters to serve
         #[arg(long, default_value_t = 1_000)]
         clusters: usize,
         /// Endpoints of each cluster
@@ -53,10 +53,10 @@ enum Command {
         /// Address of the server
         #[arg(long, default_value = "127.0.0.1:15010")]
         target: SocketAddr,
-        /// Proxies
+        /// Number of proxies to connect
         #[arg(long, default_value_t = 1_000)]
         streams: usize,
-        /// Their namespace
+        /// Namespace of the proxies
         #[arg(long, default_value = NAMESPACE)]
         namespace: String,
         /// Seconds to stay connected once all are in sync
@@ -65,9 +65,9 @@ enum Command {
     },
     /// Write a world as YAML files
     World {
-        /// An existing folder
+        /// Folder for the files; must exist
         folder: PathBuf,
-        /// Services
+        /// Number of services to write
         #[arg(long, default_value_t = 1_000)]
         services: usize,
         /// Endpoints of each service

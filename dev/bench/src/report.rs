@@ -24,9 +24,9 @@ const SAME_BYTES: f64 = 1.05;
 pub struct Bar {
     pub what: String,
     pub value: f64,
-    /// Maximum value.
+    /// Maximum that still passes.
     pub limit: f64,
-    /// Unit of both.
+    /// Unit of value and limit.
     pub unit: &'static str,
 }
 

@@ -18,7 +18,7 @@ const FEW: usize = 62_499;
 /// Maximum number of services with addresses.
 pub const MOST_SERVICES: usize = 50_000;
 
-/// Service that changes.
+/// Service whose endpoints change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A service that every proxy sees.

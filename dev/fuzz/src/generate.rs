@@ -236,7 +236,7 @@ impl Maker {
         made.into()
     }
 
-    /// Generates any value.
+    /// Generates a value of any JSON type.
     fn any(&mut self, depth: usize, input: &mut Input<'_>) -> Value {
         self.left = self.left.saturating_sub(1);
         match input.below(if depth == 0 || self.left == 0 { 6 } else { 8 }) {

@@ -63,7 +63,7 @@ impl<'a> Input<'a> {
         String::from_utf8_lossy(self.piece(longest)).into_owned()
     }
 
-    /// All remaining bytes.
+    /// Takes all remaining bytes.
     pub(crate) fn all(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }

@@ -1,4 +1,4 @@
-//! Writes the descriptor sets anew: both, or the one that is named, `envoy` or `istio`.
+//! Regenerates the descriptor sets: both, or the one that is named, `envoy` or `istio`.
 
 use anyhow::{Result, bail};
 use std::path::Path;

@@ -18,7 +18,7 @@ const BEGINNINGS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLIC
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) version: String,
-    /// SPDX expression.
+    /// Licence as an SPDX expression.
     licence: String,
     folder: PathBuf,
     is_ours: bool,

@@ -23,13 +23,13 @@ use anyhow::{Context, Result};
 use crate::workspace::{self, Profile};
 use crate::{process, tools};
 
-/// Required tools.
+/// Tools that an image needs.
 const TOOLS: [&str; 4] = ["cargo-deny", "cargo-cyclonedx", "musl", "umoci"];
 
 /// Options of `cargo xtask image`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How the binary is built; `dev` is for the tests
+    /// Build profile of the binary; `dev` is for the tests
     #[arg(long, value_enum, default_value_t = Profile::Release)]
     profile: Profile,
     /// Make it a second time from a copy in another folder, and compare every byte
@@ -42,7 +42,7 @@ struct Recipe {
     source: PathBuf,
     /// Build folder of Cargo.
     target: PathBuf,
-    /// Output folder.
+    /// Folder of the finished image.
     output: PathBuf,
     profile: Profile,
     /// Seconds since 1970, used for every time in the output.

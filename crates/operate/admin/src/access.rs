@@ -32,7 +32,6 @@ pub(crate) const WAITING_KIB: usize = 64 << 10;
 pub enum Access {
     /// Clients on this machine, such as `kubectl port-forward`.
     ThisMachine,
-    /// Every client.
     Everybody,
 }
 

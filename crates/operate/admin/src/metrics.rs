@@ -91,15 +91,12 @@ pub struct KubeMetrics {
 
 /// Writes of WorkloadEntries for connecting workloads, by result.
 pub struct RegistrationMetrics {
-    /// Created entries.
     pub registered: IntCounter,
     /// Connections recorded in existing entries.
     pub updated: IntCounter,
-    /// Recorded disconnections.
+    /// Disconnections recorded in existing entries.
     pub unregistered: IntCounter,
-    /// Deleted entries.
     pub deleted: IntCounter,
-    /// Failed writes.
     pub failed: IntCounter,
 }
 

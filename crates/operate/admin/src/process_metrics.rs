@@ -29,7 +29,7 @@ impl ProcessMetrics {
         })
     }
 
-    /// Updates the metrics.
+    /// Reads the figures of the process into the metrics.
     pub(crate) fn read(&self) {
         let usage = Usage::read();
         self.resident.set(usage.resident);

@@ -76,13 +76,13 @@ impl ProblemLines {
         Some(verdict)
     }
 
-    /// Displayed lines.
+    /// Lines of the text response, in order.
     #[must_use]
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// Number of problems.
+    /// Number of problems, including those without a line.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count

@@ -14,7 +14,6 @@ pub struct RegistrationApiMetrics {
     pub seconds: HistogramVec,
     /// Refusals because of a limit, by limit.
     pub limits_exceeded: IntCounterVec,
-    /// Open connections.
     pub connections: IntGauge,
     /// TLS handshakes, by result: `completed`, `failed`.
     pub handshakes: IntCounterVec,

@@ -195,13 +195,13 @@ pub struct WhyQuery {
     pub to: String,
     pub path: String,
     pub method: String,
-    /// Headers: `NAME=VALUE`.
+    /// Headers of the request, as `NAME=VALUE`.
     pub headers: Vec<String>,
     /// Earlier revision to evaluate.
     pub at: Option<u64>,
 }
 
-/// Filter for changes.
+/// Query parameters of a list of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct HistoryQuery {
     /// Changes of an object, such as `VirtualService/shop/catalog`.

@@ -40,10 +40,9 @@ pub struct Address {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]
 pub struct Connection {
-    /// Address flags.
     #[command(flatten)]
     pub address: Address,
-    /// How long one answer may take
+    /// Timeout of each request
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = crate::time::parse_duration)]
     pub timeout: Duration,
 }
@@ -55,7 +54,6 @@ pub struct Client {
 }
 
 impl Connection {
-    /// Creates the client.
     #[must_use]
     pub fn client(&self) -> Client {
         self.address.client(self.timeout)

@@ -32,7 +32,7 @@ pub trait Dial: Debug + Send + Sync {
     fn host(&self) -> String;
 }
 
-/// Connection by TCP.
+/// Dials a TCP address, `HOST:PORT`.
 #[derive(Debug)]
 pub(crate) struct Tcp(String);
 

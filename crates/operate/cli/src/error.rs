@@ -23,7 +23,7 @@ impl CliError {
         Self { message: message.into(), hint: String::new(), names: Vec::new(), source: None }
     }
 
-    /// Adds a hint.
+    /// Adds a hint, printed on a line of its own.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: hint.into(), ..self }

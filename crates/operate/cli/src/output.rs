@@ -7,22 +7,20 @@ use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-/// How answers are written.
+/// Output format (flag `--output`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Tables and sentences for people.
     #[default]
     Text,
-    /// One JSON document.
     Json,
-    /// One YAML document.
     Yaml,
 }
 
 /// The flags of all commands that print an answer.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Output {
-    /// How the answer is written
+    /// Format of the output
     #[arg(short = 'o', long = "output", value_enum, default_value = "text", value_name = "FORMAT")]
     pub format: Format,
 }
@@ -38,7 +36,7 @@ pub(crate) struct Watch {
     pub(crate) watch: Option<Duration>,
 }
 
-/// Meanings of colours.
+/// Meaning of a colour; terminals map it to an escape sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Good,
@@ -55,7 +53,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Standard output.
+    /// Returns standard output, with colours if it is a terminal and `NO_COLOR` and `TERM` allow them.
     #[must_use]
     pub fn stdout() -> Self {
         let wants = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -73,7 +71,7 @@ impl Screen {
         cleaned(text, self.colour)
     }
 
-    /// Colours one line.
+    /// Colours a line if the screen has colours.
     pub(crate) fn paint(&self, text: &str, colour: Colour) -> String {
         if !self.colour {
             return text.to_owned();

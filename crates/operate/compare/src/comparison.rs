@@ -39,7 +39,7 @@ pub struct Comparison {
 /// One difference within a resource, or a resource that only one dump has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// One of [`KINDS`].
+    /// Resource kind, one of [`KINDS`].
     pub kind: &'static str,
     /// Name of the resource.
     pub resource: String,
@@ -196,7 +196,7 @@ impl Fields {
         }
     }
 
-    /// Records unexpected entries.
+    /// Records unexpected entries, the first one at index `first`.
     fn more(&mut self, entries: &[Value], first: usize, path: &str) {
         for (at, entry) in entries.iter().enumerate() {
             self.values(None, Some(entry), format!("{path}[+{}]", first + at), false);

@@ -21,7 +21,7 @@ pub const HCM: &str =
 pub const DELTA_PATH: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// `google.protobuf.Any`.
+/// Message `google.protobuf.Any`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Any {
     /// Type URL of the value.
@@ -31,7 +31,7 @@ pub struct Any {
     pub value: Bytes,
 }
 
-/// `google.rpc.Status`.
+/// Message `google.rpc.Status`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -40,14 +40,14 @@ pub struct RpcStatus {
     pub message: String,
 }
 
-/// `google.protobuf.Struct`.
+/// Message `google.protobuf.Struct`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Struct {
     #[prost(btree_map = "string, message", tag = "1")]
     pub fields: BTreeMap<String, Value>,
 }
 
-/// `google.protobuf.Value`, without lists.
+/// Message `google.protobuf.Value`, without lists.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
     #[prost(oneof = "Kind", tags = "3, 5")]
@@ -63,7 +63,7 @@ pub enum Kind {
     Struct(Struct),
 }
 
-/// `envoy.config.core.v3.Node`.
+/// Message `envoy.config.core.v3.Node`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Node {
     /// Node id, in Istio's format for sidecars.
@@ -81,7 +81,7 @@ pub struct Node {
     pub user_agent_name: String,
 }
 
-/// `envoy.config.core.v3.Locality`.
+/// Message `envoy.config.core.v3.Locality`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Locality {
     #[prost(string, tag = "1")]
@@ -92,7 +92,7 @@ pub struct Locality {
     pub sub_zone: String,
 }
 
-/// `envoy.service.discovery.v3.DeltaDiscoveryRequest`.
+/// Message `envoy.service.discovery.v3.DeltaDiscoveryRequest`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct DeltaRequest {
     /// The proxy; in the first request only.
@@ -118,7 +118,7 @@ pub struct DeltaRequest {
     pub error_detail: Option<RpcStatus>,
 }
 
-/// `envoy.service.discovery.v3.Resource`.
+/// Message `envoy.service.discovery.v3.Resource`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Resource {
     #[prost(string, tag = "1")]
@@ -130,7 +130,7 @@ pub struct Resource {
     pub name: String,
 }
 
-/// `envoy.service.discovery.v3.DeltaDiscoveryResponse`.
+/// Message `envoy.service.discovery.v3.DeltaDiscoveryResponse`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct DeltaResponse {
     /// Version of the whole set, for display.
@@ -167,18 +167,18 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// `DiscoveryType.EDS`.
+    /// Value `EDS` of `Cluster.DiscoveryType`.
     pub const EDS: i32 = 3;
 }
 
-/// `google.protobuf.Duration`, whole seconds.
+/// Message `google.protobuf.Duration`, in whole seconds.
 #[derive(Clone, PartialEq, Message)]
 pub struct Seconds {
     #[prost(int64, tag = "1")]
     pub seconds: i64,
 }
 
-/// `Cluster.EdsClusterConfig`.
+/// Message `Cluster.EdsClusterConfig`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct EdsConfig {
     /// Source; ADS in the messages of the broadcast servers.
@@ -189,7 +189,7 @@ pub struct EdsConfig {
     pub service_name: String,
 }
 
-/// `envoy.config.core.v3.ConfigSource`.
+/// Message `envoy.config.core.v3.ConfigSource`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct ConfigSource {
     #[prost(message, optional, tag = "3")]
@@ -213,14 +213,14 @@ pub struct Listener {
     pub default_chain: Option<FilterChain>,
 }
 
-/// `envoy.config.listener.v3.FilterChain`.
+/// Message `envoy.config.listener.v3.FilterChain`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct FilterChain {
     #[prost(message, repeated, tag = "3")]
     pub filters: Vec<Filter>,
 }
 
-/// `envoy.config.listener.v3.Filter`.
+/// Message `envoy.config.listener.v3.Filter`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Filter {
     #[prost(message, optional, tag = "4")]
@@ -230,7 +230,6 @@ pub struct Filter {
 /// Field of an HTTP connection manager that names its routes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hcm {
-    /// Reference to RDS.
     #[prost(message, optional, tag = "3")]
     pub rds: Option<Rds>,
 }
@@ -243,38 +242,37 @@ pub struct Rds {
     pub name: String,
 }
 
-/// `envoy.config.endpoint.v3.ClusterLoadAssignment`.
+/// Message `envoy.config.endpoint.v3.ClusterLoadAssignment`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct LoadAssignment {
     #[prost(string, tag = "1")]
     pub cluster: String,
-    /// Endpoints by locality.
     #[prost(message, repeated, tag = "2")]
     pub localities: Vec<LocalityEndpoints>,
 }
 
-/// `envoy.config.endpoint.v3.LocalityLbEndpoints`.
+/// Message `envoy.config.endpoint.v3.LocalityLbEndpoints`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct LocalityEndpoints {
     #[prost(message, repeated, tag = "2")]
     pub endpoints: Vec<LbEndpoint>,
 }
 
-/// `envoy.config.endpoint.v3.LbEndpoint`.
+/// Message `envoy.config.endpoint.v3.LbEndpoint`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct LbEndpoint {
     #[prost(message, optional, tag = "1")]
     pub endpoint: Option<Endpoint>,
 }
 
-/// `envoy.config.endpoint.v3.Endpoint`.
+/// Message `envoy.config.endpoint.v3.Endpoint`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Endpoint {
     #[prost(message, optional, tag = "1")]
     pub address: Option<Address>,
 }
 
-/// `envoy.config.core.v3.Address`.
+/// Message `envoy.config.core.v3.Address`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Address {
     /// IP address and port.
@@ -282,7 +280,7 @@ pub struct Address {
     pub socket: Option<SocketAddress>,
 }
 
-/// `envoy.config.core.v3.SocketAddress`.
+/// Message `envoy.config.core.v3.SocketAddress`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub struct SocketAddress {
     #[prost(string, tag = "2")]

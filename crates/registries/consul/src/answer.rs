@@ -116,7 +116,7 @@ fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(given: D) 
 /// Headers of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// `X-Consul-Index` header.
+    /// Value of `X-Consul-Index`; the next blocking query waits for a larger one.
     pub(crate) index: u64,
     /// True if the servers have no leader. Responses from an agent's cache do not say it, and count as with a
     /// leader.

@@ -139,7 +139,7 @@ impl Client {
     }
 }
 
-/// A valid response.
+/// A valid response, with the version of the agent.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) about: About,

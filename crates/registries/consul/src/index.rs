@@ -3,7 +3,7 @@
 /// Change of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// Nothing changed.
+    /// The index did not change: neither did the result.
     Same,
     /// Something may have changed.
     On,

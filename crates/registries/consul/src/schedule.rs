@@ -78,7 +78,7 @@ pub(crate) struct Question {
     pub(crate) ask: Ask,
     /// The index; 0 for a question that does not block.
     pub(crate) index: u64,
-    /// Maximum blocking time.
+    /// Maximum blocking time (Consul's parameter `wait`).
     pub(crate) wait: Duration,
     /// The listing of the service at the time of the question: answers about a service that was removed
     /// meanwhile, and perhaps listed again, are dropped.

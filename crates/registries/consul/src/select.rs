@@ -47,7 +47,7 @@ fn matches(glob: &str, name: &str) -> bool {
 pub(crate) struct Selection {
     /// If not empty, only these names.
     pub(crate) only: Globs,
-    /// Excluded names.
+    /// Names that are left out, even if `only` has them.
     pub(crate) except: Globs,
     /// Only instances with all of these tags.
     pub(crate) tags: Vec<String>,

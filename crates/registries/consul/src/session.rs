@@ -32,7 +32,7 @@ pub(crate) fn open(settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSe
     Ok(live(Consul { settings: Arc::new(settings), known, sessions: 0 }, shard, options))
 }
 
-/// The Consul product.
+/// State of a Consul registry across its sessions.
 struct Consul {
     settings: Arc<Settings>,
     /// State kept across sessions: services that the next session cannot read stay as they were.

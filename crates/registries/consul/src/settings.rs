@@ -77,7 +77,7 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
 pub(crate) enum Consistency {
     /// Any server that is not too far behind.
     Stale,
-    /// Only the leader.
+    /// Only the leader, which may have lost its leadership unnoticed.
     Default,
     /// The leader, after it confirmed its leadership with the other servers.
     Consistent,
@@ -93,7 +93,7 @@ pub(crate) struct QueryOptions {
     pub(crate) tags: Vec<String>,
 }
 
-/// Validated settings.
+/// Validated settings of a Consul registry.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) target: Target,

@@ -32,7 +32,7 @@ impl Family {
 pub(crate) struct Entry {
     /// The host of the service.
     pub(crate) host: Name,
-    /// The queried name.
+    /// The name that is queried.
     pub(crate) name: Name,
     /// The service port for clients. `None` for the port of the servers.
     pub(crate) port: Option<u16>,

@@ -71,7 +71,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// An SRV record.
+/// SRV record (RFC 2782).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Srv {
     pub(crate) priority: u16,

@@ -61,7 +61,7 @@ pub(crate) struct Plan {
 /// State of a question.
 #[derive(Default)]
 struct Known {
-    /// The last answer.
+    /// Records of the last answer; `None` before the first.
     records: Option<Records>,
     /// Number of failures since the last answer, and the last reason.
     failure: Option<(u32, Arc<str>)>,

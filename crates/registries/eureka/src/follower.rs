@@ -18,7 +18,7 @@ const CHANGES_KEPT: Duration = Duration::from_secs(150);
 /// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// All applications: `/apps`.
+    /// All applications: request of `/apps`.
     Full,
     /// Deltas of the last minutes: `/apps/delta`.
     Delta,

@@ -54,7 +54,6 @@ pub(crate) struct InstanceKey {
     pub(crate) id: Arc<str>,
 }
 
-/// A registered instance.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Instance {
     pub(crate) key: InstanceKey,
@@ -64,7 +63,7 @@ pub(crate) struct Instance {
     pub(crate) overridden: Status,
     pub(crate) ip: String,
     pub(crate) host_name: String,
-    /// The enabled ports.
+    /// Port, if it is enabled (`port.@enabled`).
     pub(crate) port: Option<u32>,
     pub(crate) secure_port: Option<u32>,
     /// Virtual addresses in lower case, without ports.

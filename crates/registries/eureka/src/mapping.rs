@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Grouping of instances into services.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum By {
-    /// By application.
+    /// By name of the application (`app`).
     #[default]
     App,
     /// By virtual address, which several applications may share.

@@ -31,7 +31,6 @@ pub(crate) struct Replica {
 pub(crate) enum Agreement {
     /// The counts of each status match.
     Agrees,
-    /// The counts differ.
     Differs,
     /// The server sent no hash.
     Unsaid,

@@ -39,7 +39,7 @@ pub(crate) enum ApiError {
     /// The gRPC call failed.
     #[error("{what} failed at {server}: {reason}")]
     Call {
-        /// Message type.
+        /// Type of the request message.
         what: &'static str,
         server: Arc<str>,
         reason: String,
@@ -47,7 +47,7 @@ pub(crate) enum ApiError {
     /// No response within the timeout.
     #[error("{server} did not answer {what} within {timeout:?}")]
     Timeout {
-        /// Message type.
+        /// Type of the request message.
         what: &'static str,
         server: Arc<str>,
         timeout: Duration,

@@ -19,7 +19,7 @@ pub(crate) struct Credentials {
     pub(crate) password: SecretOption,
 }
 
-/// An access token.
+/// Access token, as returned by a login.
 #[derive(Clone)]
 pub(crate) struct Token {
     pub(crate) text: Arc<str>,

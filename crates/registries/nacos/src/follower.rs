@@ -21,7 +21,7 @@ pub(crate) enum Ask {
     List(Scope, u32),
     /// Gets the instances of a service, and subscribes to it.
     Service(ServiceName),
-    /// Ends a subscription.
+    /// Ends the subscription of a service.
     Unsubscribe(ServiceName),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Follower {
     scopes: BTreeMap<Scope, Option<Listing>>,
     services: BTreeMap<ServiceName, Entry>,
     asks: VecDeque<Ask>,
-    /// Requests in flight.
+    /// Number of requests that are not answered yet.
     unanswered: usize,
     changed: BTreeMap<ServiceName, Option<CatalogService>>,
 }

@@ -33,7 +33,6 @@ pub(crate) struct ServiceName {
 }
 
 impl fmt::Display for ServiceName {
-    /// Formats `NAMESPACE/GROUP@@NAME`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}@@{}", self.scope.namespace, self.scope.group, self.name)
     }

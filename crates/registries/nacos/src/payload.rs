@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 
-/// `Payload` of `nacos_grpc_service.proto`.
+/// Message `Payload` of `nacos_grpc_service.proto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Payload {
     #[prost(message, optional, tag = "2")]
@@ -16,7 +16,7 @@ pub(crate) struct Payload {
     pub(crate) body: Option<prost_types::Any>,
 }
 
-/// `Metadata` of `nacos_grpc_service.proto`.
+/// Message `Metadata` of `nacos_grpc_service.proto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Metadata {
     /// The simple name of Nacos's Java class for the content.

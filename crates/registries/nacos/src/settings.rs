@@ -75,7 +75,7 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     },
 ];
 
-/// API to use.
+/// API of the server to use (setting `api`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ApiChoice {
     /// Detected from the server.

@@ -97,7 +97,7 @@ pub(crate) struct SubscribeServiceResponse {
     pub(crate) service_info: ServiceInfo,
 }
 
-/// A push.
+/// Push of the instances of a subscribed service.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NotifySubscriberRequest {
@@ -146,11 +146,10 @@ pub(crate) struct Host {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Login {
     pub(crate) access_token: String,
-    /// Lifetime in seconds.
     pub(crate) token_ttl: u64,
 }
 
-/// Answer of `/v1/console/server/state`.
+/// Response body of `/v1/console/server/state`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ServerState {
     #[serde(default, deserialize_with = "nullable")]

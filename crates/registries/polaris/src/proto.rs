@@ -15,7 +15,6 @@ pub(crate) enum Kind {
     Services = 6,
 }
 
-/// `DiscoverRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DiscoverRequest {
     #[prost(enumeration = "Kind", tag = "1")]
@@ -24,7 +23,6 @@ pub(crate) struct DiscoverRequest {
     pub(crate) service: Option<Service>,
 }
 
-/// `DiscoverResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DiscoverResponse {
     #[prost(message, optional, tag = "1")]
@@ -41,7 +39,6 @@ pub(crate) struct DiscoverResponse {
     pub(crate) services: Vec<Service>,
 }
 
-/// `Service`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Service {
     #[prost(message, optional, tag = "1")]
@@ -54,7 +51,6 @@ pub(crate) struct Service {
     pub(crate) revision: Option<String>,
 }
 
-/// `Instance`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Instance {
     #[prost(message, optional, tag = "1")]
@@ -79,7 +75,6 @@ pub(crate) struct Instance {
     pub(crate) metadata: HashMap<String, String>,
 }
 
-/// `Location`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Location {
     #[prost(message, optional, tag = "1")]

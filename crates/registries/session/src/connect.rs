@@ -19,7 +19,6 @@ use tokio_rustls::client::TlsStream;
 /// Timeout of a connection, including the TLS handshake.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connection error.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The server cannot be reached.
@@ -85,9 +84,7 @@ impl Connector {
 /// A connection to a server.
 #[derive(Debug)]
 pub enum Connection {
-    /// Cleartext.
     Plain(TcpStream),
-    /// TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv6Addr};
 /// A URL scheme that a registry accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
-    /// Name, without `://`.
+    /// Name of the scheme, without `://`.
     pub name: &'static str,
-    /// Default port.
+    /// Port of addresses without one.
     pub port: u16,
     pub is_tls: bool,
 }

@@ -16,7 +16,6 @@ const CHUNK: usize = 64 << 10;
 /// Reason for the end of a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// The connection failed.
     #[error("the connection broke")]
     Broken(#[from] io::Error),
     /// The server closed the connection.

@@ -47,7 +47,7 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     },
 ];
 
-/// Validated settings.
+/// Validated settings of a ZooKeeper registry.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) target: Target,
@@ -61,7 +61,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Validates the settings.
+    /// Validates the settings; reports all mistakes at once.
     pub(crate) fn take(mut settings: LiveSettings) -> Result<Self, LiveSettingsError> {
         let mut mistakes = Vec::new();
         let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();

@@ -12,7 +12,7 @@ use crate::dialer::{Dialer, Io};
 /// Connection preface of a client.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Frame types.
+/// Frame types (RFC 9113, section 6).
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const PRIORITY: u8 = 2;
@@ -25,12 +25,12 @@ pub(super) const CONTINUATION: u8 = 9;
 /// An unknown frame type.
 pub(super) const UNKNOWN: u8 = 0xbb;
 
-/// Frame flags.
+/// Frame flags (RFC 9113, section 6).
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// Setting ids.
+/// Identifiers of settings (RFC 9113, section 6.5.2).
 pub(super) const HEADER_TABLE_SIZE: u16 = 1;
 pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
 

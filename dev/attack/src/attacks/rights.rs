@@ -24,7 +24,7 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
     run: |target, deadline| rights(target, deadline).boxed(),
 }];
 
-/// Services of objects.
+/// Objects whose services must not be taken over by registrations.
 const OBJECTS: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: taken, namespace: bench}\n\
     spec: {ports: [{port: 80}]}\n---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\
     metadata: {name: entry, namespace: shop}\nspec:\n  hosts: [entry.bench.svc.cluster.local]\n  \

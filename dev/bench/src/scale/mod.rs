@@ -37,12 +37,12 @@ pub struct Options {
     /// Changes of a scenario that are measured
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub rounds: usize,
-    /// How long the scenario `churn` takes
+    /// Duration of the scenario `churn`, in minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 30)]
     pub minutes: u64,
 }
 
-/// One scenario.
+/// Scenario, one measurement with its own world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
     /// Many Services, from the start of the process until a first proxy has everything
@@ -55,7 +55,7 @@ pub enum Scenario {
     Storm,
     /// Proxies that read slowly or not at all, and the others beside them
     Slow,
-    /// Endpoints, routes, services and proxies that come and go for half an hour
+    /// Endpoints, routes, services and proxies that are added and removed for half an hour
     Churn,
 }
 
@@ -161,7 +161,7 @@ impl Setup {
     }
 }
 
-/// Results of changes.
+/// Results of all measured changes.
 #[derive(Default)]
 struct Rounds {
     last: Vec<Duration>,

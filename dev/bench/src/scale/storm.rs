@@ -15,7 +15,7 @@ const SERVICES: usize = 200;
 const CHANGING: usize = 50;
 const PROXIES: usize = 100;
 const FEW: usize = 10;
-/// Interval of changes.
+/// Time between two changes.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum additional delay of a single change in milliseconds.
 const LATER_MS: f64 = 50.0;

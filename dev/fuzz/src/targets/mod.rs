@@ -14,7 +14,7 @@ mod yaml;
 
 use crate::cost::Budget;
 
-/// A fuzz target.
+/// Fuzz target: a function of bytes, with its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name of the target, and of the folder with its inputs.

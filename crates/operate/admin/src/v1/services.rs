@@ -22,7 +22,6 @@ struct Listed<'a> {
 }
 
 impl Listed<'_> {
-    /// Health by endpoints.
     fn health(&self) -> Health {
         match (self.endpoints, self.healthy) {
             (0, _) => Health::Empty,

@@ -16,7 +16,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish endpoints --health unhealthy     those that are not ready
   pilotfish why endpoint 10.0.0.7            which services an address is in, and which kept it out";
 
-/// Shows endpoints.
+/// Arguments of `pilotfish endpoints`.
 #[derive(Args, Clone, Debug)]
 pub struct Endpoints {
     /// A host, or a part of one

@@ -34,7 +34,7 @@ pub struct History {
     /// Also changes of nothing but endpoints
     #[arg(long)]
     endpoints: bool,
-    /// How many are shown at most
+    /// Maximum number of changes to show
     #[arg(long, default_value_t = 50, value_name = "COUNT")]
     limit: usize,
     #[command(flatten)]

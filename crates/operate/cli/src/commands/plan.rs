@@ -41,7 +41,6 @@ pub struct PlanArgs {
     /// Ends with 3 where something changes, and nothing dangerous
     #[arg(long)]
     pub exit_code: bool,
-    /// Output flags.
     #[command(flatten)]
     pub output: Output,
     /// Address flags, for plans without `--base`.

@@ -37,7 +37,7 @@ pub struct Memory {
 /// Shows which threads take the processors.
 #[derive(Args, Clone, Debug)]
 pub struct Profile {
-    /// How long it is looked at, at most 30s
+    /// Duration of the measurement, at most 30s
     #[arg(long = "for", value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     time: Duration,
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish proxies --watch                  again and again
   pilotfish proxies -o json | jq '.items[].name'";
 
-/// Shows connected proxies.
+/// Arguments of `pilotfish proxies`.
 #[derive(Args, Clone, Debug)]
 pub struct Proxies {
     /// A proxy: NAME.NAMESPACE, its node's id, or the beginning of its name

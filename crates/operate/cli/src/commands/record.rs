@@ -25,7 +25,7 @@ EnvoyFilter holds is not. Only its owner can read the file. Attach it only where
 /// File mode of a record, which has the configuration of all namespaces.
 const PRIVATE: u32 = 0o600;
 
-/// Writes a record.
+/// Arguments of `pilotfish record`.
 #[derive(Args, Clone, Debug)]
 pub struct Record {
     /// The file; `-` for stdout

@@ -16,7 +16,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish services --without-endpoints     those that nobody answers for
   pilotfish services -o json | jq '.items[].host'";
 
-/// Shows services.
+/// Arguments of `pilotfish services`.
 #[derive(Args, Clone, Debug)]
 pub struct Services {
     /// A part of the host name

@@ -13,7 +13,6 @@ use std::time::Duration;
 /// The flags of commands that show an answer once, or again and again.
 #[derive(Args, Clone, Debug)]
 pub struct Shown {
-    /// Output flags.
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -25,7 +24,7 @@ pub struct Shown {
 /// The flags of commands that show a list.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Listed {
-    /// How many are shown at most
+    /// Maximum number of rows to show
     #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
     limit: usize,
     #[command(flatten)]
@@ -107,7 +106,7 @@ impl Shown {
 }
 
 impl Listed {
-    /// As [`Shown::list`].
+    /// Requests and prints the list, as [`Shown::list`].
     pub(super) async fn run<T: Serialize + DeserializeOwned>(
         &self,
         path: &str,

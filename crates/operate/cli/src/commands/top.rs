@@ -29,14 +29,14 @@ It is for terminals; proxies, history, registries and problems have --watch and 
 /// Shows a control plane at a glance.
 #[derive(Args, Clone, Debug)]
 pub struct Top {
-    /// How often it is shown again
+    /// Refresh interval, at least 100ms
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     every: Duration,
     #[command(flatten)]
     connection: Connection,
 }
 
-/// Minimum refresh interval.
+/// Minimum of `--every`; shorter intervals are raised to it.
 const SOONEST: Duration = Duration::from_millis(100);
 /// Rows of each list, and page size of the requests.
 const ROWS: usize = 10;
@@ -45,7 +45,7 @@ const LIMIT: (&str, &str) = ("limit", "10");
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
-/// Displayed data.
+/// Data of one refresh.
 #[derive(Default)]
 struct View {
     overview: Overview,

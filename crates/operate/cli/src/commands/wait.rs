@@ -38,14 +38,14 @@ pub struct Wait {
     /// The object that changed: KIND/NAMESPACE/NAME, or KIND/NAME where it has no namespace
     #[arg(conflicts_with = "revision")]
     object: Option<String>,
-    /// The revision
+    /// Wait for this revision of the configuration
     #[arg(long)]
     revision: Option<u64>,
     /// First waits until the object is read with this `metadata.generation` or a later one; files, and some
     /// kinds, have none
     #[arg(long, requires = "object", value_parser = clap::value_parser!(i64).range(1..))]
     generation: Option<i64>,
-    /// How long to wait; 0s asks once
+    /// Maximum time to wait; 0s asks once
     #[arg(
         long, visible_alias = "for", value_name = "DURATION", default_value = "30s",
         value_parser = parse_duration

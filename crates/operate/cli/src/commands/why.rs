@@ -69,7 +69,7 @@ pub struct Why {
     shown: Shown,
 }
 
-/// Other questions.
+/// Subcommands of `pilotfish why`; without one, it explains a request.
 #[derive(Subcommand, Clone, Debug)]
 enum Other {
     /// Explains which services an address is an endpoint of, and by which rule it is kept out of others
@@ -92,7 +92,7 @@ enum NoWhat {
 
 #[derive(Args, Clone, Debug)]
 struct NoConfig {
-    /// The object: KIND/NAMESPACE/NAME
+    /// Object to explain: KIND/NAMESPACE/NAME
     object: String,
     #[command(flatten)]
     output: Output,
@@ -102,7 +102,7 @@ struct NoConfig {
 
 #[derive(Args, Clone, Debug)]
 struct Endpoint {
-    /// The IP address
+    /// IP address of the endpoint
     address: String,
     #[command(flatten)]
     output: Output,

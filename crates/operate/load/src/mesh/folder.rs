@@ -27,7 +27,7 @@ pub enum Edit {
     Sidecar,
     /// Adds a service that all proxies see.
     ServiceAdded,
-    /// Removes that service.
+    /// Removes the service that [`Self::ServiceAdded`] added.
     ServiceRemoved,
     /// The AuthorizationPolicy of one namespace.
     NamespacePolicy,

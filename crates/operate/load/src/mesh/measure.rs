@@ -17,7 +17,6 @@ use crate::stats::milliseconds;
 /// Measurements, and their sizes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
-    /// The mesh
     #[command(flatten)]
     pub sizes: Sizes,
     /// Endpoint changes that are measured
@@ -58,7 +57,7 @@ impl Plan {
 
 /// Receiver of progress messages.
 pub trait Progress: Send + Sync {
-    /// A phase begins.
+    /// Reports the beginning of a phase.
     fn doing(&self, what: &str);
     /// A result, for display.
     fn done(&self, what: &str);

@@ -91,7 +91,7 @@ pub struct Results {
     pub idle_cpu: Duration,
     /// Additional proxies of existing workloads.
     pub further_known: Further,
-    /// Additional workloads.
+    /// Additional proxies, each of a new workload.
     pub further_new: Further,
     /// Results of all kinds of changes.
     pub rows: Vec<Row>,

@@ -36,7 +36,7 @@ pub enum Edits {
         /// Command for removed objects.
         delete: String,
     },
-    /// A custom implementation.
+    /// Changes are applied by an implementation of [`Apply`].
     Applied(Arc<dyn Apply>),
     /// No changes: only connections of proxies.
     None,

@@ -11,13 +11,13 @@ const PODS_PER_NODE: usize = 20;
 /// Sizes of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub struct Sizes {
-    /// Services
+    /// Services of the mesh, in all namespaces
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub services: usize,
     /// Pods, each of them a workload of a service and a proxy
     #[arg(long = "proxies", value_name = "N", default_value_t = 1_000)]
     pub pods: usize,
-    /// Namespaces
+    /// Namespaces that the services are spread over
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub namespaces: usize,
     /// Namespaces with a Sidecar: their proxies see their own namespace, the first one and istio-system

@@ -28,7 +28,7 @@ use serde_json::Value;
 /// hundred bytes.
 const MAX_VALUE: usize = 256 << 10;
 
-/// Format of values.
+/// Format of the values below the prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// A JSON object with these fields.

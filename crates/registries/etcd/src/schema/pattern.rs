@@ -6,7 +6,6 @@ use std::fmt;
 /// Meaning of a captured part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Field {
-    /// Service name.
     Service,
     /// Service name as a domain with reversed labels, one per segment: `com/example/web`.
     Domain,

@@ -73,7 +73,6 @@ impl Reading {
         self.address = Some(address);
     }
 
-    /// Adds a port.
     pub(super) fn port(&mut self, name: Option<String>, number: u32, protocol: Option<String>) {
         self.ports.push(NamedPort { name, number, protocol });
     }
@@ -95,7 +94,7 @@ impl Reading {
         Some(Place { namespace: self.namespace.clone(), group: self.group.clone(), service })
     }
 
-    /// Builds the instance.
+    /// Builds the instance; `defaults` fill in what neither key nor value has.
     pub(super) fn finish(mut self, id: &str, defaults: &Defaults) -> Result<CatalogInstance, String> {
         let address = self.address.take().ok_or("it says no address")?;
         let mut instance = CatalogInstance::new(id, address.host.clone());

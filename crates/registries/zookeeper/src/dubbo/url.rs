@@ -9,7 +9,7 @@ const MAX_LENGTH: usize = 64 << 10;
 /// Maximum number of parameters of a URL; more are ignored.
 const MAX_PARAMETERS: usize = 256;
 
-/// A Dubbo URL.
+/// URL of a Dubbo provider or configurator, decoded from a node name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DubboUrl {
     /// Scheme: `dubbo`, `tri`, `override`, ...
@@ -26,7 +26,6 @@ pub(crate) struct DubboUrl {
 /// A node name is not a valid Dubbo URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UrlError {
-    /// Longer than [`MAX_LENGTH`].
     #[error("it is longer than {MAX_LENGTH} bytes")]
     TooLong,
     /// The decoded text is not UTF-8.

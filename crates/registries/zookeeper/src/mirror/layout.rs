@@ -17,27 +17,27 @@ pub(crate) struct Layout {
 pub(crate) enum Place<'a> {
     /// `/dubbo`: its children are interfaces and reserved nodes.
     DubboRoot,
-    /// `/dubbo/INTERFACE`.
+    /// Node `/dubbo/INTERFACE` of an interface.
     Interface(&'a str),
-    /// `/dubbo/INTERFACE/providers`.
+    /// Node `/dubbo/INTERFACE/providers`; its children are providers.
     Providers(&'a str),
-    /// `/dubbo/INTERFACE/providers/URL`.
+    /// Node `/dubbo/INTERFACE/providers/URL` of a provider.
     Provider(&'a str, &'a str),
-    /// `/dubbo/INTERFACE/configurators`.
+    /// Node `/dubbo/INTERFACE/configurators`; its children are configurators.
     Configurators(&'a str),
-    /// `/dubbo/INTERFACE/configurators/URL`.
+    /// Node `/dubbo/INTERFACE/configurators/URL` of a configurator.
     Configurator(&'a str, &'a str),
     /// `/dubbo/mapping`: its children are interfaces.
     MappingRoot,
-    /// `/dubbo/mapping/INTERFACE`.
+    /// Node `/dubbo/mapping/INTERFACE`, which names the applications of an interface.
     Mapping(&'a str),
-    /// `/dubbo/metadata/APPLICATION/REVISION`.
+    /// Node `/dubbo/metadata/APPLICATION/REVISION`, with the services of a revision.
     Revision(&'a str, &'a str),
     /// `/services`: its children are applications.
     ServicesRoot,
-    /// `/services/APPLICATION`.
+    /// Node `/services/APPLICATION`; its children are instances.
     Application(&'a str),
-    /// `/services/APPLICATION/INSTANCE`.
+    /// Node `/services/APPLICATION/INSTANCE` of an instance.
     Instance(&'a str, &'a str),
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Unreadable {
     pub(crate) reason: Refusal,
 }
 
-/// Kind of watches.
+/// Kind of watches, by the server's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watches {
     /// Persistent recursive watches, one for each root.
@@ -127,7 +127,7 @@ impl Mirror {
         self.troubles.summary()
     }
 
-    /// Handles a response.
+    /// Applies the response to a request of the mirror.
     pub(crate) fn answer(
         &mut self,
         request: &Request,

@@ -4,20 +4,20 @@ use crate::dubbo::{DubboUrl, Instance, Metadata, Override};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All registrations.
+/// All registrations of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Registrations {
     pub(crate) interfaces: BTreeMap<String, Interface>,
     pub(crate) applications: BTreeMap<String, Application>,
     mapping: BTreeMap<String, BTreeSet<String>>,
-    /// Inverse of `mapping`.
+    /// Interfaces by application: the inverse of `mapping`.
     mapped: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A Dubbo interface.
+/// A Dubbo interface with its providers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Interface {
-    /// By node name.
+    /// Providers by node name.
     pub(crate) providers: BTreeMap<String, Arc<DubboUrl>>,
     pub(crate) overrides: BTreeMap<String, Override>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Interface {
 /// An application with its instances.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Application {
-    /// By node name.
+    /// Instances by node name.
     pub(crate) instances: BTreeMap<String, Arc<Instance>>,
     /// Metadata by revision, for revisions that instances have and ZooKeeper stores.
     pub(crate) metadata: BTreeMap<String, Arc<Metadata>>,

@@ -5,7 +5,7 @@ use super::record::{Garbled, Reader};
 use super::requests::{AUTHENTICATE, PING, Request, WATCH_EVENT};
 use std::time::Duration;
 
-/// The connect response.
+/// Response to the connect request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub(crate) session: i64,
@@ -75,7 +75,7 @@ impl Body {
     }
 }
 
-/// A watch event.
+/// Event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,

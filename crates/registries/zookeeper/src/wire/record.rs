@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-/// A protocol error.
+/// A frame that is not valid jute or not the expected record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server's answer is garbled: {0}")]
 pub(crate) struct Garbled(pub(crate) &'static str);
@@ -67,7 +67,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Starts a frame.
+    /// Starts a frame: reserves its length prefix.
     pub(super) fn new(out: &'a mut BytesMut) -> Self {
         let start = out.len();
         out.put_i32(0);

@@ -4,7 +4,7 @@ use super::record::Writer;
 use bytes::BytesMut;
 use std::time::Duration;
 
-/// Reserved request numbers.
+/// Request numbers that ZooKeeper reserves (`xid`).
 pub(super) const WATCH_EVENT: i32 = -1;
 pub(super) const PING: i32 = -2;
 pub(super) const AUTHENTICATE: i32 = -4;
@@ -26,7 +26,7 @@ const PERSISTENT_RECURSIVE: i32 = 1;
 pub(crate) struct Connect {
     /// The newest transaction id that the client has seen: a server that is behind refuses the session.
     pub(crate) last_zxid: i64,
-    /// Requested session timeout.
+    /// Session timeout that the client requests; the server may grant another.
     pub(crate) session_timeout: Duration,
 }
 

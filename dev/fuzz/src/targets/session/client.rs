@@ -23,11 +23,11 @@ pub(super) fn unframed(frame: &[u8]) -> &[u8] {
     body
 }
 
-/// A decoded response.
+/// Response, as decoded by the client.
 struct Got {
     ty: ResourceType,
     nonce: String,
-    /// Names and versions.
+    /// Names and versions of the resources.
     resources: Vec<(String, String)>,
     removed: Vec<String>,
 }

@@ -33,7 +33,6 @@ pub(super) struct Memory {
     gone: Arc<AtomicU64>,
 }
 
-/// A connected client.
 pub(super) struct Client {
     id: ClientId,
     gone: Arc<AtomicU64>,

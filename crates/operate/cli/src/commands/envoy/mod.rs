@@ -25,7 +25,6 @@ const CONTEXT: usize = 3;
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConfigDiff {
     pub(super) proxy: String,
-    /// The compared revision.
     pub(super) revision: u64,
     /// Number of equal resources.
     pub(super) same: usize,
