@@ -80,7 +80,7 @@ const FOLDERS: &[Folder] = &[
     Folder {
         path: "crates/cluster",
         may: &["crates/core", "crates/lib", "crates/sources"],
-        shared: &["pilotfish-sync", "pilotfish-webhook"],
+        shared: &["pilotfish-webhook"],
         never: &["envoy-types"],
     },
     Folder {
@@ -273,14 +273,9 @@ const RULES: &[Rule] = &[
     Rule { name: "pilotfish-webhook", never: &["prost", "tonic"], never_named: &[] },
     Rule { name: "pilotfish-node", never: &["prost", "tonic"], never_named: &["kube", "tokio"] },
     Rule {
-        name: "pilotfish-sync",
-        never: &["axum", "h2", "hyper", "k8s-openapi", "kube", "prost", "tonic"],
-        never_named: &["notify", "tokio"],
-    },
-    Rule {
         name: "pilotfish-polaris-sync",
         never: &["k8s-openapi", "kube"],
-        never_named: &["axum", "hyper", "notify", "pilotfish-config", "tonic"],
+        never_named: &["axum", "hyper", "notify", "tonic"],
     },
     // A client: it knows the API and not the server.
     Rule { name: "pilotfish-cli", never: &["axum", "pilotfish-model", "prost"], never_named: &["h2"] },

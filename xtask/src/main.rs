@@ -11,6 +11,7 @@ mod attack;
 mod bench;
 mod bind;
 mod chromium;
+mod circles;
 mod comments;
 mod dashboard;
 mod debian;

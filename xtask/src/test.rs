@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::workspace::{self, Profile};
-use crate::{arrows, comments, dependencies, docs, image, lanes, modules, oracle, process, supply, tools};
+use crate::{
+    arrows, circles, comments, dependencies, docs, image, lanes, modules, oracle, process, supply, tools,
+};
 
 /// Prefix of test targets that run real clients (Envoy, gRPC) from target/tools.
 const REAL_CLIENTS: &str = "real_";
@@ -147,7 +149,10 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     });
     run.step("arrows", || Ok(Outcome::of_findings(&arrows::check()?)));
     run.step("dependencies", || Ok(Outcome::of_findings(&dependencies::check()?)));
-    run.step("modules", || Ok(Outcome::of_findings(&modules::check()?)));
+    run.step("modules", || {
+        let (public, circles) = (modules::check()?, circles::check()?);
+        Ok(Outcome::of_findings(&[public, circles].concat()))
+    });
     run.step("lints", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
     });

@@ -1,9 +1,9 @@
 //! HTTP requests of calls: paths and bodies are those of polaris-controller.
 
-use crate::target::{CONTROLLER, PolarisTarget};
-use pilotfish_sync::{
+use crate::reconcile::{
     AliasKey, Call, InstanceKey, InstanceRetirement, InstanceWrite, ServiceKey, ServiceWrite,
 };
+use crate::target::{CONTROLLER, PolarisTarget};
 use serde::Serialize;
 use serde_json::{Value, json};
 

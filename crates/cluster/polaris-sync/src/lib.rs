@@ -1,7 +1,7 @@
 //! Sync of a cluster to a Polaris server over its HTTP API, compatible with polaris-controller.
 //!
 //! ```text
-//!  Cluster (pilotfish-sync) ─ Desired ─┐
+//!  Cluster (reconcile) ─ Desired ──────┐
 //!                                      ├─ plan ─▶ Session ─ bodies ─▶ Client ─▶ Polaris
 //!  Polaris ─ reading ─ Actual ─────────┘             ▲                  │
 //!                                                    └── outcomes by element
@@ -18,6 +18,7 @@ mod lingering;
 mod metrics;
 mod outcomes;
 mod reading;
+pub mod reconcile;
 mod session;
 mod target;
 mod wire;

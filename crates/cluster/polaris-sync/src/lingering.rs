@@ -4,8 +4,8 @@
 //! that was not changed shortly before. Another deletion would be acknowledged again and change nothing, so
 //! such an instance counts as deleted, until its revision changes.
 
+use crate::reconcile::{Actual, Call, InstanceKey, ServiceKey, Target, Text};
 use crate::target::PolarisTarget;
-use pilotfish_sync::{Actual, Call, InstanceKey, ServiceKey, Target, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;

@@ -7,10 +7,10 @@
 use crate::bodies::request_of;
 use crate::client::Client;
 use crate::codes::{EXISTS, Failure, FailureClass, is_done, is_gone};
+use crate::reconcile::{AliasKey, Call, InstanceKey, Place, ServiceKey};
 use crate::target::PolarisTarget;
 use crate::wire::{Answer, Element};
 use http::Method;
-use pilotfish_sync::{AliasKey, Call, InstanceKey, Place, ServiceKey};
 use std::collections::BTreeMap;
 
 /// Maximum number of requests for one call: bisection finds some bad elements among a hundred, and stops if

@@ -2,14 +2,14 @@
 
 use crate::client::Client;
 use crate::codes::{Failure, FailureClass, NO_SERVICE, UNCHANGED, is_done};
+use crate::reconcile::{
+    Actual, ActualAlias, ActualInstance, ActualService, AliasKey, Call, InstanceKey, Place, Plan, ServiceKey,
+    Text,
+};
 use crate::target::{BATCH, CLUSTER, CONTROLLER, HIDDEN, PLATFORM, PolarisTarget, SOURCE};
 use crate::wire::{Alias, Answer, Instance, Service};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
-use pilotfish_sync::{
-    Actual, ActualAlias, ActualInstance, ActualService, AliasKey, Call, InstanceKey, Place, Plan, ServiceKey,
-    Text,
-};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 

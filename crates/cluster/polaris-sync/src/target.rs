@@ -1,6 +1,6 @@
 //! Polaris's limits, and the ownership of instances.
 
-use pilotfish_sync::{Capabilities, DesiredService, Instance, Metadata, Place, ServiceKey, Target, Text};
+use crate::reconcile::{Capabilities, DesiredService, Instance, Metadata, Place, ServiceKey, Target, Text};
 
 /// Maximum number of elements in a batch or page.
 pub(crate) const BATCH: usize = 100;

@@ -1,6 +1,6 @@
 //! The used fields of server answers. Unset fields are `null` or absent.
 
-use pilotfish_sync::Text;
+use crate::reconcile::Text;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 

@@ -1,12 +1,14 @@
 //! Passes over the stand-in for a Polaris server, which answers as a recorded one did.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use pilotfish_polaris_sync::reconcile::{
+    AliasKey, Desired, DesiredService, Instance, Pass, Place, ServiceKey, Target,
+};
 use pilotfish_polaris_sync::{
     Client, ClientSettings, Credentials, FailureClass, PassReport, PolarisTarget, Session, SessionSettings,
     SyncMetrics, TokenSource,
 };
 use pilotfish_runtime::GuardSettings;
-use pilotfish_sync::{AliasKey, Desired, DesiredService, Instance, Pass, Place, ServiceKey, Target};
 use pilotfish_testkit::polaris::{Polaris, PolarisFault, PolarisOptions, Seen};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

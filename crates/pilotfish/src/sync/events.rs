@@ -2,8 +2,8 @@
 
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::events::{ServiceWarning, warn};
+use pilotfish_polaris_sync::reconcile::ObjectName;
 use pilotfish_runtime::{Jitter, RateLimiter};
-use pilotfish_sync::ObjectName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;

@@ -4,8 +4,8 @@ use crate::sync::settings::Output;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use pilotfish_api::counted;
+use pilotfish_polaris_sync::reconcile::Problem;
 use pilotfish_polaris_sync::{PassReport, Progress, Request};
-use pilotfish_sync::Problem;
 use serde_json::json;
 use std::io::Write;
 

@@ -3,11 +3,11 @@
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use pilotfish_kube_writer::lease::LeaseSettings;
+use pilotfish_polaris_sync::reconcile::{ClusterSettings, Mode, ScheduleSettings};
 use pilotfish_polaris_sync::{
     ClientSettings, Credentials, PolarisTarget, SessionSettings, TlsOptions, TokenSource,
 };
 use pilotfish_runtime::GuardSettings;
-use pilotfish_sync::{ClusterSettings, Mode, ScheduleSettings};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;

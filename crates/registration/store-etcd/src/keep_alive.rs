@@ -1,11 +1,11 @@
 //! Lease keepalives over several streams: an etcd follower forwards the requests of one stream to its leader
 //! one by one.
 
-use crate::session::Lost;
 use pilotfish_etcd_client::{Client, KeepAliveStream, reason};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -98,5 +98,22 @@ async fn follow(mut stream: KeepAliveStream, first: Ask, asked: &mut mpsc::Recei
                 Err(status) => return reason(&status).to_string(),
             },
         }
+    }
+}
+
+/// Reason for the loss of a session, once it is lost.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost(pub(crate) watch::Sender<Option<Arc<str>>>);
+
+impl Lost {
+    /// Marks the session as lost; the first reason is kept.
+    pub(crate) fn lose(&self, reason: impl Into<Arc<str>>) {
+        self.0.send_if_modified(|lost| {
+            let is_first = lost.is_none();
+            if is_first {
+                *lost = Some(reason.into());
+            }
+            is_first
+        });
     }
 }

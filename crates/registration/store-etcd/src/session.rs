@@ -1,6 +1,6 @@
 //! One session with one etcd server, shared by all callers.
 
-use crate::keep_alive::KeepAlives;
+use crate::keep_alive::{KeepAlives, Lost};
 use pilotfish_etcd_client::{CallError, Client};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -12,10 +12,6 @@ pub(crate) struct Session {
     pub(crate) keep_alives: KeepAlives,
     lost: Lost,
 }
-
-/// Reason for the loss of a session, once it is lost.
-#[derive(Clone, Debug)]
-pub(crate) struct Lost(watch::Sender<Option<Arc<str>>>);
 
 impl Session {
     pub(crate) fn new(client: Client) -> Self {
@@ -43,18 +39,5 @@ impl Session {
             Ok(reason) => reason.clone().unwrap_or_else(|| "unknown".into()),
             Err(_) => "the session was closed".into(),
         }
-    }
-}
-
-impl Lost {
-    /// Marks the session as lost; the first reason is kept.
-    pub(crate) fn lose(&self, reason: impl Into<Arc<str>>) {
-        self.0.send_if_modified(|lost| {
-            let is_first = lost.is_none();
-            if is_first {
-                *lost = Some(reason.into());
-            }
-            is_first
-        });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::OpenError;
 use crate::folder::Folder;
-use crate::writer::{Job, Writer};
+use crate::writer::{Job, Shared, Writer};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -32,15 +32,6 @@ pub struct RedbStore {
     room: Arc<Semaphore>,
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<JoinHandle<()>>,
-}
-
-/// State shared between the store handle and its writer thread.
-pub(crate) struct Shared {
-    pub(crate) leases: Mutex<LeaseTable>,
-    /// Reason that the store cannot write.
-    pub(crate) trouble: Mutex<Option<WriteError>>,
-    /// True once the store is dropped: events are not needed any more.
-    pub(crate) is_closing: AtomicBool,
 }
 
 impl RedbStore {

@@ -4,13 +4,13 @@ use crate::file::{Contents, FileError, RecordFile, Transaction};
 use crate::folder::{Folder, reopen};
 use crate::removals::{Removal, RemovalLog};
 use crate::revision::RevisionFile;
-use crate::store::Shared;
+use parking_lot::Mutex;
 use pilotfish_registration::{
     InstanceKey, LeaseTable, Record, StoreEvent, StoreEventSender, Value, Write, WriteError, Written,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -421,4 +421,13 @@ fn gather(first: Job, jobs: &mpsc::Receiver<Job>) -> Vec<Job> {
         all.push(job);
     }
     all
+}
+
+/// State shared between the store handle and its writer thread.
+pub(crate) struct Shared {
+    pub(crate) leases: Mutex<LeaseTable>,
+    /// Reason that the store cannot write.
+    pub(crate) trouble: Mutex<Option<WriteError>>,
+    /// True once the store is dropped: events are not needed any more.
+    pub(crate) is_closing: AtomicBool,
 }

@@ -17,10 +17,15 @@
 //! these times, but from how long it was watched without a change
 //! ([`StaleTracker`](super::stale_tracker::StaleTracker)).
 
-use super::entry::{GROUP, HEALTH_CHECKS};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+
+/// Annotation with the group that an entry was created for.
+pub(super) const GROUP: &str = "istio.io/autoRegistrationGroup";
+
+/// Annotation of entries that are used only while their workload reports healthy.
+pub(super) const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
 
 /// Replica to which the workload is, or was last, connected.
 pub(super) const CONTROLLER: &str = "istio.io/workloadController";

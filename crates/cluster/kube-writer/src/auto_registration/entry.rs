@@ -1,6 +1,6 @@
 //! WorkloadEntry for a workload of a WorkloadGroup. Pure.
 
-use super::annotations;
+use super::annotations::{self, GROUP, HEALTH_CHECKS};
 use k8s_openapi::jiff::Timestamp;
 use pilotfish_config::is_object_name;
 use pilotfish_config::networking::WorkloadGroup;
@@ -21,10 +21,6 @@ const LOCALITY_LABEL: &str = "istio-locality";
 const OWN_LABELS: [&str; 3] = ["service.istio.io/", "topology.istio.io/", "topology.kubernetes.io/"];
 /// Label of workloads that accept HBONE.
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
-/// Annotation with the group that an entry was created for.
-pub(super) const GROUP: &str = "istio.io/autoRegistrationGroup";
-/// Annotation of entries that are used only while their workload reports healthy.
-pub(super) const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
 
 /// Name of a WorkloadEntry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@ mod rules;
 mod tokens;
 mod unruled;
 
-use crate::identity::{ANONYMOUS, Who};
+use crate::identity::{ANONYMOUS, Digest, Who};
 use crate::mesh::Mesh;
 use arc_swap::ArcSwap;
 use pilotfish_identity::{Authenticator, Call, Proof, Unproven, WorkloadId};
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use tokens::Tokens;
-pub(crate) use tokens::{Digest, digest};
+pub(crate) use tokens::digest;
 
 /// Maximum size of a file of tokens or rules in bytes.
 const FILE_BYTES: u64 = 4 << 20;

@@ -1,12 +1,10 @@
 //! Tokens of clients. Only their digests are kept.
 
 use super::AccessError;
+use crate::identity::Digest;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// The SHA-256 digest of a token.
-pub(crate) type Digest = [u8; 32];
 
 /// Minimum length of a token in bytes: shorter ones can be guessed.
 const SHORTEST: usize = 16;

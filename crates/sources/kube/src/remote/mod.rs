@@ -24,7 +24,7 @@ pub use credentials::{CredentialError, CredentialSettings, remote_kubeconfig};
 pub use kubeconfig::{InsecureOptions, KubeconfigError, UnknownOption, check_kubeconfig};
 
 use crate::client::{Client, of_config};
-use crate::source::{KubeSource, KubeSourceSettings, SourceError};
+use crate::source::{KubeSource, KubeSourceSettings, REMOTE_CLUSTER_LABEL, SourceError};
 use crate::watch::{Change, Reader, Resource, Watch, WatchTarget, WatchUpdate};
 use clusters::{Action, RemoteClusters};
 use kube::Config;
@@ -40,8 +40,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Label of Secrets with kubeconfigs of remote clusters.
-pub(crate) const LABEL: &str = "istio/multiCluster";
 /// Capacity of the channels, in updates.
 const WAITING: usize = 64;
 /// Quiet time without updates before a generation replaces another one: updates that the other has received
@@ -223,7 +221,7 @@ impl Remotes {
 
     fn resource(&self) -> Resource {
         let path = format!("/api/v1/namespaces/{}/secrets", self.settings.source.root_namespace);
-        Resource { path, labels: format!("{LABEL}=true"), fields: String::new() }
+        Resource { path, labels: format!("{REMOTE_CLUSTER_LABEL}=true"), fields: String::new() }
     }
 
     /// Applies an update of the watch of Secrets.

@@ -6,6 +6,9 @@ use pilotfish_config::served;
 use pilotfish_model::Kind;
 use std::collections::BTreeMap;
 
+/// Label of Secrets with kubeconfigs of remote clusters.
+pub(crate) const REMOTE_CLUSTER_LABEL: &str = "istio/multiCluster";
+
 /// Kinds of objects that are read from a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kinds {
@@ -124,7 +127,7 @@ impl ResourceQuery<'_> {
         };
         // Gateways do not use credentials of remote clusters.
         let labels = match kind {
-            Kind::Secret => format!("{}!=true", crate::remote::LABEL),
+            Kind::Secret => format!("{}!=true", REMOTE_CLUSTER_LABEL),
             _ => String::new(),
         };
         Some(Resource { path, labels, fields })

@@ -9,6 +9,7 @@ mod state;
 mod tests;
 mod unserved;
 
+pub(crate) use kinds::REMOTE_CLUSTER_LABEL;
 pub use kinds::{Kinds, has_status, resources_of};
 
 use crate::request::{BACKOFF, RequestError, within};

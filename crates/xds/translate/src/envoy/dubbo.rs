@@ -1,6 +1,7 @@
 //! Envoy's Dubbo proxy filter, which routes each call by interface, group and version.
 
 use super::filters::network;
+use crate::proxy::DUBBO_PROXY;
 use pilotfish_model::DubboInterface;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::config::route::v3::{WeightedCluster, weighted_cluster::ClusterWeight};
@@ -12,9 +13,6 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{
     RegexMatcher, StringMatcher, string_matcher::MatchPattern,
 };
 use std::sync::Arc;
-
-/// Envoy's name of the filter.
-pub(crate) const FILTER: &str = "envoy.filters.network.dubbo_proxy";
 
 /// Route for the calls of an interface.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +53,7 @@ pub(crate) fn proxy(stat_prefix: &str, mut calls: Vec<Call>, unknown: Option<&st
         route_specifier: Some(RouteSpecifier::MultipleRouteConfig(routes)),
         ..Default::default()
     };
-    network(FILTER, &config)
+    network(DUBBO_PROXY, &config)
 }
 
 fn action(destination: CallDestination) -> ClusterSpecifier {

@@ -1,6 +1,6 @@
 //! Workloads to which a policy applies: those that its selector matches, or the gateways that it targets.
 
-use crate::policy::selectors::Selectors;
+use crate::proxy::selectors::Selectors;
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;

@@ -5,6 +5,5 @@ pub(crate) mod destination_rule;
 pub(crate) mod peer_authentication;
 pub(crate) mod provider;
 pub(crate) mod security;
-pub(crate) mod selectors;
 pub(crate) mod telemetry;
 pub(crate) mod wasm;

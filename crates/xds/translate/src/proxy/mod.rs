@@ -6,11 +6,13 @@ mod metadata;
 mod node;
 pub(crate) mod proxy_config;
 mod secret_access;
+pub(crate) mod selectors;
 pub(crate) mod targets;
 pub(crate) mod workload;
 
 pub(crate) use ip_families::IpFamilies;
 pub use metadata::Metadata;
+pub(crate) use node::DUBBO_PROXY;
 pub use node::{
     Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, PodPort, Proxy,
     ProxyKind, WasmSupport,

@@ -197,7 +197,7 @@ pub struct NotItsIdentity {
 /// A name that only Istio's build of Envoy has among its extensions.
 const ISTIO_EXTENSION: &str = "istio.stats";
 /// The filter that reads calls of Dubbo, in Envoy's own build.
-const DUBBO_PROXY: &str = crate::envoy::dubbo::FILTER;
+pub(crate) const DUBBO_PROXY: &str = "envoy.filters.network.dubbo_proxy";
 
 impl Proxy {
     /// Reads a node.

@@ -3,7 +3,7 @@
 
 use super::ir::MESH;
 use crate::engine::{Cx, Query};
-use crate::policy::selectors::Selectors;
+use crate::proxy::selectors::Selectors;
 use pilotfish_config::networking::{HttpMatchRequest, L4MatchAttributes, TlsMatchAttributes, VirtualService};
 use pilotfish_model::{Labels, Namespace, label_subset};
 use std::collections::BTreeMap;

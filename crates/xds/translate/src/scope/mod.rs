@@ -19,7 +19,7 @@ pub(crate) use services::{
     service_seen,
 };
 pub(crate) use virtual_services::{MeshVirtualServices, MeshVirtualServicesOf, StreamVirtualServicesFor};
-pub(crate) use visible::{VisibleTo, is_visible, labels_of_namespace};
+pub(crate) use visible::{VisibleTo, is_visible};
 
 use crate::engine::{Cx, Query};
 use crate::proxy::{Proxy, ProxyKind, workload};

@@ -1,9 +1,9 @@
 //! Which services a namespace may see at all (`exportTo`).
 
 use crate::engine::{Cx, Query};
-use pilotfish_config::kubernetes::Namespace as NamespaceObject;
+use crate::services::labels_of_namespace;
 use pilotfish_config::mesh::{EntryVisibility, ServiceEntryMatchingRule};
-use pilotfish_model::{ExportTo, Hostname, Kind, LabelMap, Namespace, Service, ServiceKey};
+use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, Service, ServiceKey};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,16 +75,6 @@ impl Query for EntryVisibilityOf {
         policy.map_or(settings.default_visibility, |policy| policy.visibility)
     }
 }
-
-/// Returns the labels of a namespace, with the one that every namespace has with its name.
-pub(crate) fn labels_of_namespace(cx: &Cx<'_>, name: &Namespace) -> LabelMap {
-    let object = cx.object::<NamespaceObject>(&Namespace::default(), name.as_str());
-    let written = object.map(|object| LabelMap::clone(&object.meta().labels)).unwrap_or_default();
-    written.with([(NAME_LABEL.into(), name.as_str().into())])
-}
-
-/// The label that every namespace has with its name.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// All services by who may see them, each list in order of precedence: the oldest first, then by name and
 /// namespace.

@@ -18,7 +18,7 @@ pub(crate) use merge::{DestinationRulesIn, MergedDestinationRule};
 pub(crate) use policy::{AnyConsistentHash, Policy, parts};
 
 use crate::engine::{Cx, Query};
-use crate::policy::selectors::Selectors;
+use crate::proxy::selectors::Selectors;
 use pilotfish_config::networking::DestinationRule;
 use pilotfish_model::{Hostname, Labels, Namespace, ServiceKey, label_subset};
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use super::owners::ListenerOwner;
 use super::{ACCEPTED, RESOLVED_REFS, listener_tls};
 use crate::engine::Cx;
 use crate::routing::ir::ServerHost;
-use crate::scope::labels_of_namespace;
 use crate::services::host_index::HostIndex;
+use crate::services::labels_of_namespace;
 use pilotfish_config::gateway_api::{
     FromNamespaces, GROUP, GrpcRoute, HttpRoute, Listener, TcpRoute, TlsMode, TlsRoute,
 };

@@ -1,7 +1,7 @@
 //! Owners of listeners: Gateways, and the ListenerSets that they accept.
 
 use crate::engine::{Cx, Query};
-use crate::scope::labels_of_namespace;
+use crate::services::labels_of_namespace;
 use pilotfish_config::gateway_api::{FromNamespaces, GROUP, Gateway, Listener, ListenerSet};
 use pilotfish_model::{Kind, Namespace, ObjectKey, ObjectMeta, Origin, Typed};
 use std::borrow::Cow;

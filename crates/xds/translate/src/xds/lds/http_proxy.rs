@@ -4,13 +4,15 @@ use super::address;
 use super::connection_manager::{Manager, by_name};
 use super::policies::PoliciesOf;
 use super::view::OutboundView;
-use super::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::TrafficClass;
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{Http1ProtocolOptions, TrafficDirection};
 use pilotfish_proto::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
+
+/// Connections accepted per socket event: more would distribute them unevenly over Envoy's threads.
+pub(in crate::xds::lds) const ACCEPT_AT_ONCE: u32 = 1;
 
 /// The name of its routes.
 const ROUTES: &str = "http_proxy";

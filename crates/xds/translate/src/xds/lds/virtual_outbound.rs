@@ -2,6 +2,7 @@
 
 use super::address;
 use super::connection_manager::Manager;
+use super::http_proxy::ACCEPT_AT_ONCE;
 use super::outbound::unknown_destination;
 use super::policies::{Policies, PoliciesOf};
 use super::tcp_proxy::{Stream, TcpDestination, loop_guard};
@@ -18,9 +19,6 @@ use pilotfish_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 
 const NAME: &str = "virtualOutbound";
-
-/// Connections accepted per socket event: more would distribute them unevenly over Envoy's threads.
-pub(super) const ACCEPT_AT_ONCE: u32 = 1;
 
 /// Returns the listener; `None` if no traffic is redirected.
 pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<EncodedResource> {

@@ -5,7 +5,6 @@ use super::hash_policy::hash_policy;
 use super::headers::Operations;
 use super::path_prefix::{self, PathReplacement};
 use super::retry::Retries;
-use super::routes::is_grpc;
 use super::view::RouteFacets;
 use crate::engine::Cx;
 use crate::envoy::duration;
@@ -235,4 +234,8 @@ fn share_of(share: Option<Percent>) -> Option<RuntimeFractionalPercent> {
 
 fn runtime(share: pilotfish_proto::envoy::r#type::v3::FractionalPercent) -> RuntimeFractionalPercent {
     RuntimeFractionalPercent { default_value: Some(share), ..Default::default() }
+}
+
+pub(super) fn is_grpc(facets: &RouteFacets) -> bool {
+    facets.scope.kind == ProxyKind::Grpc
 }

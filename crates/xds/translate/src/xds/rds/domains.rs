@@ -1,7 +1,6 @@
 //! The domains under which a host is found: its full name, the short forms that a client may use, its
 //! addresses.
 
-use super::sidecar::{bracketed, host_port};
 use super::view::RouteView;
 use crate::services::short_name;
 use pilotfish_model::{Hostname, Resolution, Service};
@@ -123,4 +122,14 @@ impl<'a> Domains<'a> {
             domains.push(host_port(host, port));
         }
     }
+}
+
+/// `host:port`, the name of a virtual host, with brackets around an IPv6 address.
+pub(super) fn host_port(host: &str, port: u32) -> String {
+    format!("{}:{port}", bracketed(host))
+}
+
+/// The host with brackets around an IPv6 address.
+pub(super) fn bracketed(host: &str) -> std::borrow::Cow<'_, str> {
+    if host.contains(':') { format!("[{host}]").into() } else { host.into() }
 }

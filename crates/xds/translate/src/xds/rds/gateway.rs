@@ -4,10 +4,10 @@
 //! services that have it. Virtual hosts with equal routes are merged.
 
 use super::budget::{RouteBudget, refusal};
+use super::domains::{bracketed, host_port};
 use super::encode::Host;
 use super::finish;
 use super::routes::{RoutesOf, Rules};
-use super::sidecar::{bracketed, host_port};
 use super::view::RouteView;
 use crate::engine::{Cx, EncodedResource, Refusal};
 use crate::routing::gateway::{MergedGatewaysOf, MergedServer};

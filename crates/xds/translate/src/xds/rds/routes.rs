@@ -9,7 +9,6 @@ use super::{cors, fault, matches, redirect, retry};
 use crate::engine::{ByContent, Cx, Query, Shared};
 use crate::envoy::metadata;
 use crate::policy::destination_rule::destination_rule_for;
-use crate::proxy::ProxyKind;
 use crate::routing::{HttpRule, Source, VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
@@ -245,8 +244,4 @@ pub(super) fn default_route(
         decorator: Some(Decorator { operation: format!("{host}:{port}/*"), ..Default::default() }),
         ..Default::default()
     }
-}
-
-pub(super) fn is_grpc(facets: &RouteFacets) -> bool {
-    facets.scope.kind == ProxyKind::Grpc
 }

@@ -1,11 +1,12 @@
 //! Route configurations of sidecars: one for each port, one for each sniffed port of a service, one for the
 //! explicit proxy.
 
+use super::action::is_grpc;
 use super::budget::{RouteBudget, refusal};
-use super::domains::Domains;
+use super::domains::{Domains, host_port};
 use super::encode::Host;
 use super::plan::{Plan, PlanOf, Planned};
-use super::routes::{DefaultRetries, HashingOf, RoutesOf, Rules, default_route, is_grpc};
+use super::routes::{DefaultRetries, HashingOf, RoutesOf, Rules, default_route};
 use super::services::{UNIX_SOCKET, is_http_proxy, listener_of};
 use super::view::{RouteFacets, RouteView, mesh_gateway};
 use super::{catch_all, encoded_routes, finish};
@@ -280,14 +281,4 @@ fn only_with_port(hosts: &mut Vec<(u32, Host)>) {
         }
     }
     hosts.retain(|(_, host)| !host.own.domains.is_empty());
-}
-
-/// `host:port`, the name of a virtual host, with brackets around an IPv6 address.
-pub(super) fn host_port(host: &str, port: u32) -> String {
-    format!("{}:{port}", bracketed(host))
-}
-
-/// The host with brackets around an IPv6 address.
-pub(super) fn bracketed(host: &str) -> std::borrow::Cow<'_, str> {
-    if host.contains(':') { format!("[{host}]").into() } else { host.into() }
 }

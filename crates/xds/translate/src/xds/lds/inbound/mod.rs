@@ -14,9 +14,9 @@ mod matches;
 mod route;
 
 use super::budget::ListenerBudget;
+use super::http_proxy::ACCEPT_AT_ONCE;
 use super::policies::{Policies, PoliciesOf};
 use super::view::InboundView;
-use super::virtual_outbound::ACCEPT_AT_ONCE;
 use super::{address, tcp_proxy};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::TrafficClass;

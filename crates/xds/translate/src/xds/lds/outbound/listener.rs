@@ -3,9 +3,9 @@
 use super::{Builder, ListenerDraft};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::filters;
+use crate::xds::lds::http_proxy::ACCEPT_AT_ONCE;
 use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
 use crate::xds::lds::view::OutboundView;
-use crate::xds::lds::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::xds::lds::{address, overlap};
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;

@@ -1,7 +1,7 @@
 //! Content of the other registry, as last read and changed by calls.
 
-use crate::plan::{Call, InstanceRetirement, InstanceWrite, ServiceWrite};
-use crate::{AliasKey, InstanceKey, Metadata, Place, ServiceKey, Target, Text};
+use crate::reconcile::calls::{Call, InstanceRetirement, InstanceWrite, ServiceWrite};
+use crate::reconcile::{AliasKey, InstanceKey, Metadata, Place, ServiceKey, Target, Text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Content of the other registry.

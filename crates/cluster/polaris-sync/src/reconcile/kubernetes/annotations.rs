@@ -1,6 +1,6 @@
 //! Annotations of the Polaris controller: parsing and validation.
 
-use crate::{AliasKey, Metadata, ServiceKey, Text};
+use crate::reconcile::{AliasKey, Metadata, ServiceKey, Text};
 use std::collections::BTreeMap;
 
 /// Prefix of all annotations.

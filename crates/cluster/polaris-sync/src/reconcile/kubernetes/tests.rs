@@ -7,7 +7,7 @@
 )]
 
 use super::*;
-use crate::{AliasKey, Capabilities, Instance, Metadata, Place};
+use crate::reconcile::{AliasKey, Capabilities, Instance, Metadata, Place};
 use pilotfish_config::read_live;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use super::ObjectName;
 use super::annotations::{Options, version};
-use crate::{DesiredService, Instance, Place, ServiceKey, Target, Text};
+use crate::reconcile::{DesiredService, Instance, Place, ServiceKey, Target, Text};
 use pilotfish_config::kubernetes::{
     AddressType, Endpoint, EndpointPort, EndpointSlice, Service, TransportProtocol,
 };

@@ -14,6 +14,7 @@
 //! implementation is Polaris (`pilotfish-polaris-sync`).
 
 mod actual;
+mod calls;
 mod desired;
 mod kubernetes;
 mod names;
@@ -22,9 +23,10 @@ mod schedule;
 mod target;
 
 pub use actual::{Actual, ActualAlias, ActualInstance, ActualService};
+pub use calls::{Call, InstanceRetirement, InstanceWrite, ServiceWrite};
 pub use desired::{Desired, DesiredService, Instance, Metadata};
 pub use kubernetes::{Cluster, ClusterSettings, Mode, ObjectName, Problem};
 pub use names::{AliasKey, InstanceKey, Place, ServiceKey, Text};
-pub use plan::{Call, InstanceRetirement, InstanceWrite, Plan, ServiceWrite, plan};
+pub use plan::{Plan, plan};
 pub use schedule::{Next, Pass, Schedule, ScheduleSettings};
 pub use target::{Capabilities, Target};

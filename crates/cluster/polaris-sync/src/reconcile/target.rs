@@ -1,6 +1,6 @@
 //! Interface of the reconciler to the other registry.
 
-use crate::{DesiredService, Instance, Metadata, Place, ServiceKey};
+use crate::reconcile::{DesiredService, Instance, Metadata, Place, ServiceKey};
 
 /// Features and limits of the other registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

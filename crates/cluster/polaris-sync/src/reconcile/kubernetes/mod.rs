@@ -9,7 +9,7 @@ mod contribution;
 #[cfg(test)]
 mod tests;
 
-use crate::{Desired, DesiredService, ServiceKey, Target, Text};
+use crate::reconcile::{Desired, DesiredService, ServiceKey, Target, Text};
 use contribution::{Contribution, Endpoints, contribution};
 use pilotfish_config::kubernetes::{EndpointSlice, Service};
 use pilotfish_model::{Kind, Labels, Object, ObjectKey, Typed};

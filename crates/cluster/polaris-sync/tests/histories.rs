@@ -2,7 +2,7 @@
 //! others are never touched, and a pass that is interrupted anywhere is finished by the next one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use pilotfish_sync::{
+use pilotfish_polaris_sync::reconcile::{
     Actual, ActualAlias, ActualInstance, ActualService, AliasKey, Call, Capabilities, Desired,
     DesiredService, Instance, Metadata, Place, Plan, ServiceKey, Target, Text, plan,
 };

@@ -1,6 +1,6 @@
 //! Desired content of the other registry.
 
-use crate::{AliasKey, Place, ServiceKey, Text};
+use crate::reconcile::{AliasKey, Place, ServiceKey, Text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Metadata of a service or an instance.

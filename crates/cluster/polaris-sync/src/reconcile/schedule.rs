@@ -4,7 +4,7 @@
 //! maximum delay. Everything is compared at the start, at every resync and after a failure of unknown extent.
 //! Failures are retried for ever, with backoff.
 
-use crate::ServiceKey;
+use crate::reconcile::ServiceKey;
 use pilotfish_runtime::{Backoff, BackoffPolicy, Jitter};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
