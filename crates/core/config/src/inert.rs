@@ -30,7 +30,8 @@ pub(crate) const INERT_FIELDS: &[Inert] = &[
     Inert::new(
         ROUTES,
         "spec.rules[*].sessionPersistence",
-        "has no effect: requests of a session go to any endpoint; consistentHash of a DestinationRule keeps them together",
+        "has no effect: requests of a session go to any endpoint; consistentHash of a DestinationRule keeps \
+         them together",
     ),
     Inert::new(
         &[Kind::KubernetesGateway],
@@ -66,7 +67,8 @@ pub(crate) const INERT_FIELDS: &[Inert] = &[
         kinds: &[Kind::EndpointSlice],
         pattern: "addressType",
         value: Some("FQDN"),
-        message: "FQDN has no effect: the endpoints of this slice are not used; a ServiceEntry with resolution DNS can have names",
+        message: "FQDN has no effect: the endpoints of this slice are not used; a ServiceEntry with \
+                  resolution DNS can have names",
     },
 ];
 

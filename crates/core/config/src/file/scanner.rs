@@ -305,7 +305,8 @@ impl Scanner {
     fn report_open_writes(&mut self, now: Instant, batch: &mut SourceBatch) {
         let seconds = self.timing.write_timeout.as_secs();
         let reason = format!(
-            "it has been open for writing for {seconds} s, and is read once it is closed or replaced by rename"
+            "it has been open for writing for {seconds} s, and is read once it is closed or replaced by \
+             rename"
         );
         let mut unreadable = Vec::new();
         for path in self.writes.take_overdue(now) {

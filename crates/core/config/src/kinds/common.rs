@@ -1,4 +1,4 @@
-//! Pieces that several API groups share: durations, string matches, selectors.
+//! Types that several API groups share: durations, string matches, selectors.
 #![allow(
     missing_docs,
     reason = "fields carry the names and the meaning of Istio's and Kubernetes' API references"
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A field of the API that nothing here reads: it is known, so it is no typing error, and takes no memory.
+/// Field of the API that is not read. It is known, so it is not reported as unknown, and takes no memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unread;
 
@@ -33,16 +33,13 @@ impl Serialize for Unread {
 pub struct Duration(pub std::time::Duration);
 
 impl Duration {
-    /// No time at all.
     pub const ZERO: Self = Self(std::time::Duration::ZERO);
 
-    /// Whole seconds.
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(std::time::Duration::from_secs(seconds))
     }
 
-    /// Milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(std::time::Duration::from_millis(millis))
@@ -74,7 +71,7 @@ impl Duration {
             nanos = nanos.saturating_add(nanoseconds(number, unit).ok_or_else(wrong)?);
             rest = after;
         }
-        // What Envoy's clocks can hold: nanoseconds in 63 bits.
+        // Envoy holds durations as nanoseconds in a signed 64-bit integer.
         if nanos > 9_223_372_036 * 1_000_000_000 {
             return Err(format!("duration {written:?} is longer than 292 years"));
         }
@@ -156,7 +153,7 @@ impl<'de> Deserialize<'de> for Duration {
 pub struct Base64(pub Vec<u8>);
 
 impl fmt::Debug for Base64 {
-    /// The length alone: the content may be a secret.
+    /// Length only, since the content may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Base64({} bytes)", self.0.len())
     }
@@ -191,28 +188,25 @@ impl<'de> Deserialize<'de> for Base64 {
     }
 }
 
-/// A match on a text.
+/// Match on a string.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StringMatch {
-    /// Written as `{}`: in headers, matches when the header is there; elsewhere no condition.
+    /// Written as `{}`. For headers it matches if the header is present; elsewhere there is no condition.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// The whole text.
+    /// Equality with the whole text.
     Exact(String),
-    /// Its beginning.
     Prefix(String),
-    /// The whole text by a regular expression (RE2).
+    /// RE2 expression that must match the whole text.
     Regex(String),
 }
 
 /// An integer or a text: the number or the name of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IntOrString {
-    /// A number.
     Int(i32),
-    /// A name.
     String(String),
 }
 
@@ -285,7 +279,7 @@ pub struct LabelSelectorRequirement {
 }
 }
 
-/// How a label is compared.
+/// Operator of a [`LabelSelectorRequirement`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum LabelSelectorOperator {
     #[default]
@@ -296,7 +290,7 @@ pub enum LabelSelectorOperator {
 }
 
 impl LabelSelector {
-    /// Whether the labels satisfy the selector.
+    /// True if the labels satisfy every label and expression of the selector.
     #[must_use]
     pub fn matches(&self, labels: &LabelMap) -> bool {
         pilotfish_model::label_subset(&self.match_labels, labels)
@@ -304,7 +298,7 @@ impl LabelSelector {
     }
 }
 
-/// The label that the API server gives every namespace.
+/// Label with the namespace's name, which the API server sets on every namespace.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// True if a namespace takes part in the mesh: one of the mesh's `discoverySelectors` must match.

@@ -1,5 +1,5 @@
-//! The table of kinds: which type each has, where in the object it is read from, and how it is completed and
-//! checked.
+//! Table of kinds: the type of each kind, the place in an object that it is read from, and its completion and
+//! validation.
 
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
@@ -10,43 +10,44 @@ use crate::{extensions, gateway_api, kubernetes, mesh, networking, security, tel
 use pilotfish_model::{Kind, KindSpec, Object, ObjectMeta};
 use serde::de::DeserializeOwned;
 
-/// Where in an object the content of a kind is.
+/// Place of a kind's content in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In `spec` alone, as in Istio's kinds, whose types have every field.
+    /// `spec` alone, as in Istio's kinds, whose types have every field.
     Spec,
-    /// The object as a whole, as in the kinds of the Gateway API, and those of Kubernetes that people write,
-    /// whose types have every field but those of `status`.
+    /// The whole object, as in the Gateway API's kinds and Kubernetes' kinds that are written by hand; their
+    /// types have every field but those of `status`.
     Object,
-    /// The object as a whole, as in Kubernetes' other kinds, whose types have the fields that are used.
+    /// The whole object, as in Kubernetes' other kinds; their types have only the fields that are used.
     Partial,
-    /// The whole document without `apiVersion` and metadata, as in mesh config files.
+    /// The whole document except `apiVersion` and metadata, as in mesh config files.
     Document,
 }
 
-/// What every kind's type can do besides being read.
+/// Decoding hooks and validation that every kind's type implements.
 pub(crate) trait Content: KindSpec + DeserializeOwned {
-    /// Where in the object the type is read from.
+    /// Place in the object that the type is read from.
     const PLACE: Place;
 
-    /// Adds what is not a plain field (parts of `status`, of the metadata) and defaults that depend on other
-    /// fields.
+    /// Adds parts of `status` and metadata, and defaults that depend on other fields.
     fn complete(&mut self, _object: &Node, _deleting: bool) {}
 
-    /// Drops fields that are not used after validation: large clusters have very many of some kinds.
+    /// Drops fields that are not used after validation, to save memory: large clusters have very many objects
+    /// of some kinds.
     fn compact(&mut self, _meta: &mut ObjectMeta) {}
 
-    /// What stands in for an object that cannot be used in full; `None` for kinds that guard nothing.
+    /// Restrictive object in place of one that cannot be used in full; `None` for kinds that restrict
+    /// nothing.
     fn closed(_refused: &Refused<'_>) -> Option<Self> {
         None
     }
 
-    /// Whether `istio.io/dry-run` has a meaning for it.
+    /// True if the object may have the annotation `istio.io/dry-run`.
     fn dry_run_allowed(&self) -> bool {
         false
     }
 
-    /// Reports what is wrong with it; `at` is where the type is in the object.
+    /// Reports problems of the object to `checker`; `at` is the path of the type in the object.
     fn check(&self, at: &Path<'_>, meta: &ObjectMeta, checker: &mut Checker);
 }
 
@@ -104,7 +105,7 @@ macro_rules! with_type {
 
 pub(super) use with_type;
 
-/// An object when nothing is wrong with it, and what is wrong or doubtful.
+/// The object, unless it has errors, and its errors and warnings.
 pub(crate) struct ReadContent {
     pub(crate) object: Option<Object>,
     pub(crate) problems: Vec<Problem>,
@@ -115,7 +116,8 @@ pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: b
     with_type!(kind, T => read_as::<T>(root, meta, deleting))
 }
 
-/// What stands in for an object of a kind that cannot be used in full; `None` for kinds that guard nothing.
+/// Restrictive object of a kind in place of one that cannot be used in full; `None` for kinds that restrict
+/// nothing.
 pub(crate) fn closed(kind: Kind, refused: &Refused<'_>, meta: ObjectMeta) -> Option<Object> {
     with_type!(kind, T => <T as Content>::closed(refused).map(|content| Object::new(meta, content)))
 }
@@ -125,18 +127,16 @@ pub(crate) fn prepared(kind: Kind, root: &Node) -> Node {
     with_type!(kind, T => crate::unknown::prepared::<T>(root))
 }
 
-/// Warnings of unknown fields that are reported for files alone.
+/// Warnings about unknown fields that are reported for files only.
 pub(crate) fn unknown_in_files(kind: Kind, root: &Node) -> Vec<Problem> {
     with_type!(kind, T => crate::unknown::warnings_in_files::<T>(root))
 }
 
-/// What is done with the type of a kind that is only known at run time, see [`visit_kind`].
+/// Operation on the type of a kind that is known only at run time, see [`visit_kind`].
 pub trait KindVisitor {
-    /// What comes of it.
     type Output;
 
-    /// Is called with the type that the content of the kind's objects is read into; `place` is where it is
-    /// read from.
+    /// Runs the operation with the content type `T` of the kind, which is read from `place` in an object.
     fn visit<T: DeserializeOwned>(self, place: Place) -> Self::Output;
 }
 
@@ -145,7 +145,7 @@ pub fn visit_kind<V: KindVisitor>(kind: Kind, visitor: V) -> V::Output {
     with_type!(kind, T => visitor.visit::<T>(T::PLACE))
 }
 
-/// What is wrong with an object, wherever it came from.
+/// Returns the problems of an object, from a file, an API server or a registry alike.
 #[must_use]
 pub fn validate(object: &Object) -> Vec<Problem> {
     with_type!(object.key().kind, T => {
@@ -197,7 +197,7 @@ pub(crate) fn versions(group: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether objects of the kind are in a namespace.
+/// True if objects of the kind belong to a namespace.
 pub(crate) fn is_namespaced(kind: Kind) -> bool {
     !matches!(
         kind,

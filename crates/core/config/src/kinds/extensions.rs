@@ -34,7 +34,7 @@ pub struct WasmPlugin {
     pub r#type: PluginType,
 }
 
-/// Which traffic passes the plugin.
+/// Traffic that passes the plugin: role of the workload and ports.
 pub struct TrafficSelector {
     pub mode: WorkloadMode,
     pub ports: Vec<PortSelector>,
@@ -54,7 +54,7 @@ pub struct EnvVar {
 }
 
 enumeration! {
-/// The kind of filter.
+/// Kind of filter: HTTP or network.
 pub enum PluginType {
     #[default]
     UnspecifiedPluginType,
@@ -62,7 +62,7 @@ pub enum PluginType {
     Network,
 }
 
-/// Where in the filter chain.
+/// Position in the filter chain: before Istio's filters of the phase.
 pub enum PluginPhase {
     #[default]
     UnspecifiedPhase,
@@ -71,7 +71,7 @@ pub enum PluginPhase {
     Stats,
 }
 
-/// When the module is fetched again.
+/// Policy for fetching the module again.
 pub enum PullPolicy {
     #[default]
     UnspecifiedPolicy,
@@ -81,14 +81,14 @@ pub enum PullPolicy {
     Always,
 }
 
-/// Where a variable's value is from.
+/// Source of a variable's value.
 pub enum EnvValueSource {
     #[default]
     Inline,
     Host,
 }
 
-/// What happens to requests when the plugin fails.
+/// Handling of requests while the plugin fails.
 pub enum FailStrategy {
     #[default]
     FailClose,

@@ -1,4 +1,4 @@
-//! Objects as JSON, for debug pages: what is in force, with defaults applied and empty fields left out.
+//! JSON of objects in force for debug pages, with defaults applied and empty fields left out.
 
 use super::content::with_type;
 use crate::{extensions, gateway_api, kubernetes, mesh, networking, security, telemetry};
@@ -6,7 +6,7 @@ use pilotfish_model::{Kind, KindSpec, Object, ObjectMeta};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The content of an object as JSON. Of a Secret, nothing is shown.
+/// Content of an object as JSON; null for a Secret.
 #[must_use]
 pub fn spec_json(object: &Object) -> Value {
     match object.key().kind {
@@ -85,7 +85,7 @@ fn json<T: KindSpec + Serialize>(object: &Object) -> Value {
     value
 }
 
-/// Drops fields that are absent or empty.
+/// Drops absent and empty fields.
 fn prune(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -15,7 +15,8 @@ macro_rules! message {
 macro_rules! enumeration {
     ($($(#[$meta:meta])* pub enum $name:ident { $($body:tt)* })*) => {$(
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize, serde::Serialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(serde::Deserialize, serde::Serialize)]
         #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
         pub enum $name { $($body)* }
     )*};

@@ -25,7 +25,7 @@ pub struct Telemetry {
     pub access_logging: Vec<AccessLogging>,
 }
 
-/// Traces.
+/// Sampling, providers and tags of traces.
 pub struct Tracing {
     pub r#match: Option<TracingSelector>,
     pub providers: Vec<ProviderRef>,
@@ -37,7 +37,7 @@ pub struct Tracing {
     pub disable_context_propagation: Option<bool>,
 }
 
-/// Which traffic is traced.
+/// Role of the workload in the traced traffic.
 pub struct TracingSelector {
     pub mode: WorkloadMode,
 }
@@ -69,34 +69,34 @@ pub struct Formatter {
     pub value: String,
 }
 
-/// Metrics.
+/// Providers of metrics, and changes to single metrics.
 pub struct Metrics {
     pub providers: Vec<ProviderRef>,
     pub overrides: Vec<MetricsOverrides>,
     pub reporting_interval: Option<Duration>,
 }
 
-/// Changes to some metrics.
+/// Changes to the selected metrics.
 pub struct MetricsOverrides {
     pub r#match: Option<MetricSelector>,
     pub disabled: Option<bool>,
     pub tag_overrides: BTreeMap<String, TagOverride>,
 }
 
-/// Which metrics are changed. `metric` and `custom_metric` are a oneof.
+/// Metrics to change. `metric` and `custom_metric` are a oneof.
 pub struct MetricSelector {
     pub metric: Option<IstioMetric>,
     pub custom_metric: Option<String>,
     pub mode: WorkloadMode,
 }
 
-/// A tag that is set or removed.
+/// Tag to set or remove.
 pub struct TagOverride {
     pub operation: TagOperation,
     pub value: String,
 }
 
-/// Access logs.
+/// Providers and filter of access logs.
 pub struct AccessLogging {
     pub r#match: Option<LogSelector>,
     pub providers: Vec<ProviderRef>,
@@ -104,18 +104,18 @@ pub struct AccessLogging {
     pub filter: Option<LogFilter>,
 }
 
-/// Which traffic is logged.
+/// Role of the workload in the logged traffic.
 pub struct LogSelector {
     pub mode: WorkloadMode,
 }
 
-/// A CEL expression that a request must satisfy to be logged.
+/// CEL expression; only requests that satisfy it are logged.
 pub struct LogFilter {
     pub expression: String,
 }
 }
 
-/// How the value of a tag is found.
+/// Source of a tag's value.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CustomTag {
@@ -138,7 +138,6 @@ pub enum WorkloadMode {
     Server,
 }
 
-/// Istio's own metrics.
 pub enum IstioMetric {
     #[default]
     AllMetrics,
@@ -154,7 +153,6 @@ pub enum IstioMetric {
     GrpcResponseMessages,
 }
 
-/// What happens to a tag.
 pub enum TagOperation {
     #[default]
     Upsert,

@@ -5,8 +5,8 @@
 //! the unknown one is left out, too.
 //!
 //! ```text
-//! tree ── decode ──▶ unknown parts ── table of rules ──▶ ignored, replaced, left out ── decode, check ──▶ content
-//!                                          └───────────▶ closed form of the object (validate/closed)
+//! tree ── decode ──▶ unknown parts ── rules ──▶ ignored, replaced, left out ── decode, check ──▶ content
+//!                                       └──────▶ closed form of the object (validate/closed)
 //! ```
 //!
 //! Only the object decides: the version in force does not depend on earlier versions.

@@ -230,7 +230,8 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         about: Fields,
         only_if: Condition::Structure(checks_clients),
         effect: Narrow,
-        says: "a server that checks certificates of clients refuses connections; for others the field is ignored",
+        says: "a server that checks certificates of clients refuses connections; for others the field is \
+               ignored",
     },
     UnknownRule {
         kinds: &[Kind::Gateway],
@@ -253,7 +254,8 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         about: Fields,
         only_if: Condition::Structure(checks_clients),
         effect: Replace(|tls, _| without_clients(tls)),
-        says: "a listener that checks certificates of clients refuses connections; for others the field is ignored",
+        says: "a listener that checks certificates of clients refuses connections; for others the field is \
+               ignored",
     },
     row(
         &[Kind::DestinationRule],
@@ -276,7 +278,8 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         about: Fields,
         only_if: Condition::Near(HOLDING_TLS),
         effect: Narrow,
-        says: "spelled nearly like a field that holds TLS settings, or written beside `spec` with some: nothing is sent to the host, port or subset that it is for",
+        says: "spelled nearly like a field that holds TLS settings, or written beside `spec` with some: \
+               nothing is sent to the host, port or subset that it is for",
     },
     row(
         &[Kind::BackendTlsPolicy],

@@ -10,9 +10,8 @@ use crate::security::{AuthorizationPolicy, Operation, Rule, Source};
 /// A limit on one object, by its name in docs/limits.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectLimit {
-    /// The name.
     pub name: &'static str,
-    /// The most that is allowed.
+    /// Maximum count per object.
     pub most: usize,
 }
 
@@ -44,7 +43,7 @@ pub const OBJECT_LIMITS: [ObjectLimit; 9] = [
 ];
 
 impl ObjectLimit {
-    /// Whether so many are allowed; otherwise the object is refused.
+    /// True if `count` is within the limit; otherwise reports an error, so that the object is refused.
     fn keeps(self, count: usize, what: &str, at: &Path<'_>, checker: &mut Checker) -> bool {
         let Self { name, most } = self;
         if count > most {
@@ -138,7 +137,7 @@ pub(in crate::validate) fn authorization_policy(
     AUTHORIZATION_POLICY_VALUES.keeps(values(&policy.rules), "values", &at.field("rules"), checker)
 }
 
-/// Whether rules are more than an AuthorizationPolicy may have.
+/// True if the rules exceed the limit of an AuthorizationPolicy.
 pub(in crate::validate) fn has_too_many_values(rules: &[Rule]) -> bool {
     values(rules) > AUTHORIZATION_POLICY_VALUES.most
 }

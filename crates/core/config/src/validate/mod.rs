@@ -68,7 +68,8 @@ macro_rules! content {
     };
     (@dry_run $type:ty) => {
         fn dry_run_allowed(&self) -> bool {
-            matches!(self.action, kinds::security::AuthorizationAction::Allow | kinds::security::AuthorizationAction::Deny)
+            use kinds::security::AuthorizationAction;
+            matches!(self.action, AuthorizationAction::Allow | AuthorizationAction::Deny)
         }
     };
     (@deleting $type:ty) => {

@@ -597,8 +597,8 @@ impl<'de> de::Deserializer<'de> for Key<'_> {
     }
 
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i128 u8 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
-        tuple tuple_struct map struct enum identifier ignored_any
+        bool i8 i16 i128 u8 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct
+        seq tuple tuple_struct map struct enum identifier ignored_any
     }
 }
 

@@ -103,7 +103,7 @@ enum Content {
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: usize,
-    /// Bytes of scalars.
+    /// Total length of the scalars.
     bytes: usize,
 }
 

@@ -12,11 +12,11 @@ kind!(BackendTlsPolicy = BackendTlsPolicy;);
 pub const SYSTEM_AUTHORITIES: &str = "System";
 
 message! {
-/// TLS to the endpoints of what it names.
+/// TLS settings for connections to the endpoints of its targets.
 pub struct BackendTlsPolicy {
     pub spec: BackendTlsPolicySpec,
-    /// Why the object was refused, if it was. It then holds only for what it names, and nothing passes there:
-    /// what was to be protected by TLS must not be sent in plaintext because of a mistake.
+    /// Reason why the object was refused, if it was. It then applies to its targets only and lets nothing
+    /// pass: traffic that was to be protected by TLS must not be sent in plaintext because of a mistake.
     #[serde(skip)]
     pub refused: Option<String>,
 }
@@ -33,11 +33,11 @@ pub struct PolicyTargetReference {
     pub group: String,
     pub kind: String,
     pub name: String,
-    /// The name of a port; all ports without it.
+    /// Name of a port; `None` for all ports.
     pub section_name: Option<String>,
 }
 
-/// Whose certificates are accepted.
+/// Authorities and names that the certificate of an endpoint is checked against.
 pub struct BackendTlsValidation {
     #[serde(rename = "caCertificateRefs")]
     pub ca_certificate_refs: Vec<ObjectReference>,
@@ -65,7 +65,7 @@ impl PolicyTargetReference {
 }
 
 impl BackendTlsPolicy {
-    /// What holds in the place of a policy that is refused: its targets as far as they can be read, closed.
+    /// Closed form of a refused policy: it denies traffic to the targets that can be read.
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let targets = refused.spec.get("targetRefs")?;
         let target = |node: &Node| {

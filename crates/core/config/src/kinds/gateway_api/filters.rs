@@ -25,7 +25,6 @@ pub struct HeaderFilter {
     pub remove: Vec<String>,
 }
 
-/// A header.
 pub struct HttpHeader {
     pub name: String,
     pub value: String,
@@ -38,23 +37,23 @@ pub struct RequestMirrorFilter {
     pub fraction: Option<Fraction>,
 }
 
-/// An answer that sends the client elsewhere.
+/// Redirect response: scheme, host, port, path and status of its location.
 pub struct RequestRedirectFilter {
     pub scheme: Option<String>,
     pub hostname: Option<String>,
     pub path: Option<PathModifier>,
     pub port: Option<u16>,
-    /// 302 where nothing is written.
+    /// Status of the response; 302 by default.
     pub status_code: Option<u16>,
 }
 
-/// Another host or path towards the backend.
+/// Replacement of host or path towards the backend.
 pub struct UrlRewriteFilter {
     pub hostname: Option<String>,
     pub path: Option<PathModifier>,
 }
 
-/// How a path is changed; `type` names the field that is set.
+/// Replacement of a path or of its prefix; `type` names the field that is set.
 pub struct PathModifier {
     pub r#type: PathModifierType,
     pub replace_full_path: Option<String>,
@@ -62,7 +61,7 @@ pub struct PathModifier {
 }
 }
 
-/// A part of the requests.
+/// Fraction of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Fraction {
@@ -76,7 +75,7 @@ impl Default for Fraction {
     }
 }
 
-/// Cross-origin rules.
+/// Cross-origin policy (CORS) that the gateway enforces.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CorsFilter {
@@ -85,7 +84,7 @@ pub struct CorsFilter {
     pub allow_methods: Vec<String>,
     pub allow_headers: Vec<String>,
     pub expose_headers: Vec<String>,
-    /// Seconds.
+    /// Lifetime of a preflight response in the browser's cache, in seconds; 5 by default.
     pub max_age: i32,
 }
 
@@ -102,7 +101,7 @@ impl Default for CorsFilter {
     }
 }
 
-/// Which filter.
+/// Discriminator of a filter: names the field that is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum RouteFilterType {
     /// Nothing written; rejected by validation.
@@ -121,7 +120,7 @@ pub enum RouteFilterType {
     ExtensionRef,
 }
 
-/// Which part of a path is replaced.
+/// Discriminator of a [`PathModifier`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PathModifierType {
     #[default]

@@ -40,7 +40,7 @@ pub struct GatewaySpec {
     pub tls: Option<GatewayTls>,
     pub allowed_listeners: Option<AllowedListeners>,
     pub default_scope: Unread,
-    /// The older place of `tls.backend`.
+    /// Deprecated form of `tls.backend`.
     #[serde(rename = "backendTLS")]
     pub backend_tls: Unread,
 }
@@ -51,29 +51,29 @@ pub struct GatewayTls {
     pub frontend: Option<FrontendTls>,
 }
 
-/// The certificate that the Gateway shows to backends.
+/// Client certificate of the Gateway towards backends.
 pub struct GatewayBackendTls {
     pub client_certificate_ref: Option<SecretObjectReference>,
 }
 
-/// How certificates of clients are checked, for all ports and for single ones.
+/// Validation of client certificates: default, and overrides by port.
 pub struct FrontendTls {
     pub default: Option<FrontendTlsSettings>,
     pub per_port: Vec<FrontendTlsPort>,
 }
 
-/// How certificates of clients are checked on one port.
+/// Validation of client certificates on one port.
 pub struct FrontendTlsPort {
     pub port: u16,
     pub tls: Option<FrontendTlsSettings>,
 }
 
-/// How certificates of clients are checked.
+/// Validation of client certificates; `None` requests no certificate.
 pub struct FrontendTlsSettings {
     pub validation: Option<FrontendTlsValidation>,
 }
 
-/// The authorities that clients' certificates are checked against.
+/// Authorities that client certificates are checked against.
 pub struct FrontendTlsValidation {
     pub ca_certificate_refs: Vec<ObjectReference>,
     pub mode: FrontendValidationMode,
@@ -84,7 +84,7 @@ pub struct AllowedListeners {
     pub namespaces: ListenerNamespaces,
 }
 
-/// Labels and annotations of what is made for the Gateway.
+/// Labels and annotations of the resources that are created for the Gateway.
 pub struct GatewayInfrastructure {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -125,20 +125,20 @@ pub struct ListenerTls {
     pub options: BTreeMap<String, String>,
 }
 
-/// Which routes a listener accepts.
+/// Namespaces and kinds of routes that may attach to a listener.
 pub struct AllowedRoutes {
     pub namespaces: RouteNamespaces,
     pub kinds: Vec<RouteGroupKind>,
 }
 
-/// From which namespaces.
+/// Namespaces whose routes may attach; `selector` counts with `from: Selector`.
 pub struct RouteNamespaces {
     pub from: FromNamespaces,
     pub selector: Option<LabelSelector>,
 }
 }
 
-/// Namespaces of accepted ListenerSets: none where nothing is written.
+/// Namespaces whose ListenerSets are accepted; none by default.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ListenerNamespaces {
@@ -183,7 +183,7 @@ impl Default for RouteGroupKind {
     }
 }
 
-/// An address of a Gateway; `type` is `IPAddress` where nothing is written.
+/// Address of a Gateway; `type` defaults to `IPAddress`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct GatewayAddress {
@@ -197,7 +197,7 @@ impl Default for GatewayAddress {
     }
 }
 
-/// Whether the Gateway ends TLS.
+/// TLS mode of a listener: decryption, or forwarding by SNI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum TlsMode {
     #[default]
@@ -205,7 +205,7 @@ pub enum TlsMode {
     Passthrough,
 }
 
-/// Whether a client without a valid certificate is rejected.
+/// Handling of clients without a valid certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum FrontendValidationMode {
     #[default]
@@ -224,7 +224,7 @@ pub enum FromNamespaces {
 }
 
 impl ListenerSet {
-    /// The port of a listener; HTTP and HTTPS have a default. 0 for none.
+    /// Port of a listener, defaulting to 80 or 443 for HTTP and HTTPS; 0 for none.
     #[must_use]
     pub fn port_of(listener: &Listener) -> u16 {
         match (listener.port, listener.protocol.as_str()) {

@@ -20,13 +20,13 @@ pub struct ValueMatch {
     pub value: String,
 }
 
-/// Time limits.
+/// Timeouts of a request with its retries, and of one attempt.
 pub struct HttpRouteTimeouts {
     pub request: Option<Duration>,
     pub backend_request: Option<Duration>,
 }
 
-/// How often and when a request is tried again.
+/// Retry policy: statuses, number of attempts and backoff.
 pub struct HttpRouteRetry {
     pub codes: Vec<u16>,
     pub attempts: Option<i32>,
@@ -106,7 +106,7 @@ impl Default for HttpPathMatch {
     }
 }
 
-/// How a path is compared.
+/// Operator of a path match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PathMatchType {
     Exact,
@@ -115,7 +115,7 @@ pub enum PathMatchType {
     RegularExpression,
 }
 
-/// How a header, a query parameter or a gRPC method is compared.
+/// Operator of a match on a header, query parameter or gRPC method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum MatchType {
     #[default]

@@ -9,7 +9,7 @@ pub const GROUP: &str = "gateway.networking.k8s.io";
 
 kind!(ReferenceGrant = ReferenceGrant;);
 
-/// The Gateway, or the Service, that a route belongs to.
+/// Gateway or Service that a route is attached to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParentReference {
@@ -34,7 +34,7 @@ impl Default for ParentReference {
     }
 }
 
-/// What all references to backends have: where one leads.
+/// Target of a backend reference, in the fields common to all its types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backend<'a> {
     pub group: &'a str,
@@ -105,7 +105,7 @@ pub struct HttpBackendRef {
 }
 }
 
-/// A Secret, usually.
+/// Reference to a Secret (the default kind), or to another kind with certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SecretObjectReference {
@@ -130,7 +130,7 @@ pub struct ObjectReference {
     pub namespace: Option<String>,
 }
 
-/// Allows objects of other namespaces to refer to objects of this one.
+/// Permission for objects of other namespaces to refer to objects of this one.
 pub struct ReferenceGrant {
     pub spec: ReferenceGrantSpec,
 }
@@ -141,14 +141,14 @@ pub struct ReferenceGrantSpec {
     pub to: Vec<ReferenceGrantTo>,
 }
 
-/// Who may refer.
+/// Kind and namespace of the objects that may refer.
 pub struct ReferenceGrantFrom {
     pub group: String,
     pub kind: String,
     pub namespace: String,
 }
 
-/// To what; without a name to every object of the kind.
+/// Target of the permission; without a name every object of the kind.
 pub struct ReferenceGrantTo {
     pub group: String,
     pub kind: String,

@@ -35,7 +35,7 @@ pub struct TlsRouteSpec {
     pub rules: Vec<StreamRouteRule>,
 }
 
-/// Backends of connections.
+/// Weighted backends of TCP or TLS connections.
 pub struct StreamRouteRule {
     pub name: Option<String>,
     pub backend_refs: Vec<BackendRef>,

@@ -10,14 +10,13 @@ use std::sync::Arc;
 kind!(EndpointSlice = EndpointSlice;);
 
 message! {
-/// Some endpoints with common ports. The Service is named by the label `kubernetes.io/service-name`.
+/// Endpoints with common ports. The label `kubernetes.io/service-name` names the Service.
 pub struct EndpointSlice {
     pub address_type: AddressType,
     pub endpoints: Vec<Endpoint>,
     pub ports: Vec<EndpointPort>,
 }
 
-/// One endpoint.
 pub struct Endpoint {
     pub addresses: Arc<[Arc<str>]>,
     pub conditions: EndpointConditions,
@@ -45,7 +44,7 @@ pub struct EndpointPort {
     pub app_protocol: Option<String>,
 }
 
-/// The object behind something.
+/// Object that an endpoint represents.
 pub struct ObjectReference {
     pub kind: String,
     pub namespace: String,

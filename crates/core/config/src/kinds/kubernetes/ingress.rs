@@ -37,19 +37,19 @@ pub struct IngressRule {
     pub http: Option<HttpIngressRuleValue>,
 }
 
-/// Paths.
+/// HTTP paths of a host.
 pub struct HttpIngressRuleValue {
     pub paths: Vec<HttpIngressPath>,
 }
 
-/// A path and where it leads.
+/// Path and its backend.
 pub struct HttpIngressPath {
     pub path: String,
     pub path_type: PathType,
     pub backend: IngressBackend,
 }
 
-/// Where a path leads; a oneof.
+/// Target of a path; a oneof.
 pub struct IngressBackend {
     pub service: Option<IngressServiceBackend>,
     pub resource: Option<serde_json::Value>,
@@ -79,7 +79,8 @@ pub struct IngressClassSpec {
 }
 }
 
-/// How a path is compared.
+/// Operator of a path match. `ImplementationSpecific` matches by prefix if the path ends in `/*` or `.*`,
+/// else exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PathType {
     Exact,

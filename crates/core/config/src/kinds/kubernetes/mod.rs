@@ -21,7 +21,7 @@ use pilotfish_model::{Kind, ObjectMeta};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-/// The annotations of kinds on which nothing reads them: the same empty map for all objects.
+/// Empty annotations, shared by all objects of the kinds whose annotations are not read.
 fn no_annotations() -> Arc<BTreeMap<String, String>> {
     static NONE: LazyLock<Arc<BTreeMap<String, String>>> = LazyLock::new(Arc::default);
     NONE.clone()

@@ -34,7 +34,7 @@ pub struct ServiceImportPort {
 }
 }
 
-/// Whether the imported Service has an address of its own.
+/// Type of the imported Service: with a virtual IP (`ClusterSetIP`), or headless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum ServiceImportType {
     #[default]

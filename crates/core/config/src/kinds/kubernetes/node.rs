@@ -1,4 +1,4 @@
-//! Node and Namespace: what is read of them is mostly their labels.
+//! Node and Namespace, mostly for their labels.
 
 use super::trim;
 use crate::kinds::message::{kind, message};
@@ -10,7 +10,6 @@ kind! {
 }
 
 message! {
-/// A node.
 pub struct Node {
     pub status: NodeStatus,
 }
@@ -26,7 +25,7 @@ pub struct NodeAddress {
     pub address: String,
 }
 
-/// A namespace; everything that matters is in its metadata.
+/// A namespace; all fields that are read are in its metadata.
 pub struct Namespace {}
 }
 

@@ -9,14 +9,13 @@ use std::sync::Arc;
 kind!(Pod = Pod;);
 
 message! {
-/// A pod.
 pub struct Pod {
     pub spec: PodSpec,
     pub status: PodStatus,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     #[serde(skip)]
     pub deleting: bool,
-    /// Whether its condition `Ready` is `True`.
+    /// True if condition `Ready` is `True`.
     #[serde(skip)]
     pub ready: bool,
 }
@@ -24,7 +23,7 @@ pub struct Pod {
 /// `spec` of a Pod.
 pub struct PodSpec {
     pub node_name: String,
-    /// Empty when nothing is written; in a cluster an admission plugin then writes `default`.
+    /// Service account; empty if not set, although an admission plugin of the cluster writes `default`.
     pub service_account_name: String,
     pub hostname: String,
     pub subdomain: String,
@@ -37,7 +36,7 @@ pub struct PodSpec {
 pub struct Container {
     pub name: String,
     pub ports: Vec<ContainerPort>,
-    /// `Always` makes an init container a sidecar that keeps running.
+    /// `Always` makes an init container a sidecar, which runs beside the others.
     pub restart_policy: String,
 }
 
@@ -53,7 +52,7 @@ pub struct PodStatus {
     pub phase: PodPhase,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
-    /// Begins with `pod_ip` when that is set.
+    /// Begins with `pod_ip` if that is set.
     #[serde(rename = "podIPs")]
     pub pod_ips: Vec<PodIp>,
     #[serde(rename = "hostIP")]
@@ -73,7 +72,6 @@ pub struct PodCondition {
 }
 }
 
-/// How far a Pod has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PodPhase {
     #[default]
@@ -85,7 +83,7 @@ pub enum PodPhase {
 }
 
 impl Container {
-    /// Whether an init container keeps running beside the others.
+    /// True for an init container that runs beside the others (`restartPolicy: Always`).
     #[must_use]
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy == "Always"
@@ -106,8 +104,8 @@ impl Pod {
         self.ready = self.status.conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True");
     }
 
-    /// Drops unused fields: containers, but for ports with a name that a Service could mean, and what has
-    /// been read already. The ports of all containers are then those of one.
+    /// Drops fields that are no longer needed: containers, except for named ports that a Service could refer
+    /// to. The ports of all containers are merged into one container.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
         trim(meta);
         let spec = &mut self.spec;

@@ -6,11 +6,11 @@ use pilotfish_model::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The keys of a ConfigMap that may have certificates of authorities, the preferred one first.
+/// Keys of a ConfigMap that can hold CA certificates, in order of preference.
 const AUTHORITIES: [&str; 2] = ["cacert", "ca.crt"];
 
-/// The keys of a Secret that proxies are served: certificates with their keys, authorities, revocations,
-/// answers of OCSP, and by what images of WasmPlugins are fetched.
+/// Keys of a Secret that are served to proxies: certificates with private keys, authorities, revocation
+/// lists, OCSP responses, and credentials for images of WasmPlugins.
 const SERVED: [&str; 10] = [
     ".dockerconfigjson",
     "ca.crl",
@@ -43,7 +43,6 @@ pub struct Secret {
     pub string_data: SecretText,
 }
 
-/// A config map.
 pub struct ConfigMap {
     pub data: BTreeMap<String, String>,
     pub binary_data: BTreeMap<String, Base64>,
@@ -61,21 +60,20 @@ impl std::fmt::Debug for SecretText {
     }
 }
 
-/// What the type of a Secret says about its content.
+/// Use of a Secret, derived from its `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretType {
-    /// Certificates, or anything.
+    /// `Opaque`, untyped or `kubernetes.io/tls`: may hold certificates.
     Certificates,
-    /// What images are fetched by.
+    /// `kubernetes.io/dockerconfigjson`: credentials of image registries.
     Images,
-    /// A type that Kubernetes does not know: whatever a Gateway that names it says.
+    /// A type outside of `kubernetes.io`: usable if a Gateway refers to it.
     Unknown,
-    /// Something else, which certificates may lie beside: the token of a service account has `ca.crt`.
+    /// Another use, although the Secret may contain certificates: service account tokens have `ca.crt`.
     Other,
 }
 
 impl Secret {
-    /// What its type says about its content.
     #[must_use]
     pub fn content_type(&self) -> SecretType {
         match self.r#type.as_str() {

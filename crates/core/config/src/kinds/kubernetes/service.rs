@@ -11,7 +11,6 @@ use std::sync::Arc;
 kind!(Service = Service;);
 
 message! {
-/// A service.
 pub struct Service {
     pub spec: ServiceSpec,
     pub status: ServiceStatus,
@@ -73,7 +72,7 @@ fn is_read(key: &str) -> bool {
 }
 
 impl ServiceSpec {
-    /// Whether the service has no address of its own.
+    /// True for a headless service (`clusterIP: None`).
     #[must_use]
     pub fn is_headless(&self) -> bool {
         self.cluster_ip == "None"
@@ -131,7 +130,7 @@ impl ServiceType {
     }
 }
 
-/// Whether traffic stays on its node.
+/// Scope of a Service's endpoints: the whole cluster, or the client's node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum TrafficPolicy {
     #[default]

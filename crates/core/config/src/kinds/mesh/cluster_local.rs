@@ -4,14 +4,14 @@ use super::{MeshConfig, OBJECT_NAME, ServiceSettings};
 use pilotfish_model::{ClusterDomain, Hostname, Namespace, World};
 use std::collections::BTreeMap;
 
-/// The hosts that are local to each cluster, by `serviceSettings` of the mesh config, with defaults.
+/// Hosts that are local to each cluster, by `serviceSettings` of the mesh config and Istio's defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterLocal {
     hosts: BTreeMap<String, bool>,
 }
 
 impl ClusterLocal {
-    /// The hosts by these settings; `domain` is that of the default hosts.
+    /// Computes the hosts from mesh config; `domain` completes the default hosts.
     #[must_use]
     pub fn of(mesh: &MeshConfig, domain: &ClusterDomain) -> Self {
         let mut hosts: BTreeMap<String, bool> = defaults(mesh, domain)
@@ -27,14 +27,14 @@ impl ClusterLocal {
         Self { hosts }
     }
 
-    /// The hosts by the settings of a world, by Istio's defaults when it has none.
+    /// Computes the hosts from the mesh config of a world, or from Istio's defaults if there is none.
     #[must_use]
     pub fn in_world(world: &World, domain: &ClusterDomain) -> Self {
         let mesh = world.typed::<MeshConfig>(&Namespace::default(), OBJECT_NAME);
         mesh.map_or_else(|| Self::of(&MeshConfig::default(), domain), |mesh| Self::of(&mesh, domain))
     }
 
-    /// Whether a host is local to each cluster: the most specific entry decides.
+    /// True if the host is local to each cluster. The most specific entry decides.
     #[must_use]
     pub fn contains(&self, host: &Hostname) -> bool {
         let host = host.as_str();
@@ -49,7 +49,7 @@ impl ClusterLocal {
     }
 }
 
-/// What is local unless the mesh config overrides it: the cluster's own services and the control plane.
+/// Hosts that are local by default: the cluster's own services and the control plane.
 fn defaults(mesh: &MeshConfig, domain: &ClusterDomain) -> [String; 3] {
     let address = &mesh.default_config.discovery_address;
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
@@ -57,7 +57,7 @@ fn defaults(mesh: &MeshConfig, domain: &ClusterDomain) -> [String; 3] {
     [own("*", "kube-system"), own("kubernetes", "default"), domain.complete(host)]
 }
 
-/// Whether a setting of `false` names the default, or any host below it.
+/// True if a setting with `clusterLocal: false` names the default or a host below it.
 fn is_overridden(default: &str, settings: &[ServiceSettings]) -> bool {
     let shared = settings.iter().filter(|settings| !settings.settings.cluster_local);
     shared

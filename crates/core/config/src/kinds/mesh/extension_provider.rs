@@ -27,7 +27,7 @@ pub struct ExtensionProvider {
     pub sds: Option<SdsProvider>,
 }
 
-/// How much of the body an authorizer gets.
+/// Limit on the body of requests that is sent to an authorizer.
 pub struct EnvoyExternalAuthorizationRequestBody {
     pub max_request_bytes: u32,
     pub allow_partial_message: bool,
@@ -64,7 +64,6 @@ pub struct EnvoyExternalAuthorizationGrpcProvider {
     pub include_request_body_in_check: Option<EnvoyExternalAuthorizationRequestBody>,
 }
 
-/// A Zipkin tracer.
 pub struct ZipkinTracingProvider {
     pub service: String,
     pub port: u32,
@@ -77,7 +76,6 @@ pub struct ZipkinTracingProvider {
     pub trace_context_option: TraceContextOption,
 }
 
-/// A Lightstep tracer.
 pub struct LightstepTracingProvider {
     pub service: String,
     pub port: u32,
@@ -85,14 +83,12 @@ pub struct LightstepTracingProvider {
     pub max_tag_length: u32,
 }
 
-/// A Datadog tracer.
 pub struct DatadogTracingProvider {
     pub service: String,
     pub port: u32,
     pub max_tag_length: u32,
 }
 
-/// A SkyWalking tracer.
 pub struct SkyWalkingTracingProvider {
     pub service: String,
     pub port: u32,
@@ -114,7 +110,6 @@ pub struct StackdriverLogging {
     pub labels: BTreeMap<String, String>,
 }
 
-/// An OpenCensus tracer.
 pub struct OpenCensusAgentTracingProvider {
     pub service: String,
     pub port: u32,
@@ -122,7 +117,7 @@ pub struct OpenCensusAgentTracingProvider {
     pub max_tag_length: u32,
 }
 
-/// Prometheus, which scrapes proxies; there is nothing to set.
+/// Prometheus. It scrapes the proxies, so there is nothing to set.
 pub struct PrometheusMetricsProvider {}
 
 /// Access logs into a file.
@@ -177,14 +172,14 @@ pub struct OpenTelemetryTracingProvider {
     pub service_attribute_enrichment: ServiceAttributeEnrichment,
 }
 
-/// Export over HTTP.
+/// OTLP exporter over HTTP.
 pub struct HttpService {
     pub path: String,
     pub timeout: Option<Duration>,
     pub headers: Vec<HttpHeader>,
 }
 
-/// Export over gRPC.
+/// OTLP exporter over gRPC.
 pub struct GrpcService {
     pub timeout: Option<Duration>,
     pub initial_metadata: Vec<HttpHeader>,
@@ -197,19 +192,19 @@ pub struct HttpHeader {
     pub env_name: Option<String>,
 }
 
-/// What finds out about the resource that sends traces.
+/// Detectors of the OpenTelemetry resource attributes of spans.
 pub struct ResourceDetectors {
     pub environment: Option<EnvironmentResourceDetector>,
     pub dynatrace: Option<DynatraceResourceDetector>,
 }
 
-/// From `OTEL_RESOURCE_ATTRIBUTES`.
+/// Reads attributes from the environment variable `OTEL_RESOURCE_ATTRIBUTES`.
 pub struct EnvironmentResourceDetector {}
 
-/// From Dynatrace's files.
+/// Reads attributes from Dynatrace's enrichment files.
 pub struct DynatraceResourceDetector {}
 
-/// Sampling as Dynatrace decides.
+/// Sampler that applies the sampling rate of a Dynatrace environment.
 pub struct DynatraceSampler {
     pub tenant: String,
     pub cluster_id: i32,
@@ -217,14 +212,14 @@ pub struct DynatraceSampler {
     pub http_service: Option<DynatraceApi>,
 }
 
-/// Where Dynatrace's sampling API is.
+/// Address of Dynatrace's sampling API.
 pub struct DynatraceApi {
     pub service: String,
     pub port: u32,
     pub http: Option<HttpService>,
 }
 
-/// A server of secrets.
+/// A Secret Discovery Service.
 pub struct SdsProvider {
     pub name: String,
     pub service: String,

@@ -136,7 +136,7 @@ impl Default for MeshConfig {
     }
 }
 
-/// The providers that every mesh has, unless the mesh config has one of the same name.
+/// Providers that every mesh has, unless the mesh config has a provider of the name.
 fn default_extension_providers() -> Vec<ExtensionProvider> {
     let named = |name: &str| ExtensionProvider { name: name.to_owned(), ..Default::default() };
     let file = EnvoyFileAccessLogProvider { path: "/dev/stdout".to_owned(), ..Default::default() };
@@ -175,22 +175,22 @@ impl MeshConfig {
 }
 
 message! {
-/// The farthest that ServiceEntries are seen, by the labels of their namespaces.
+/// Widest visibility of ServiceEntries, by labels of their namespaces.
 pub struct ServiceEntryVisibility {
     pub default_visibility: EntryVisibility,
     /// True if it counts for proxies at all.
     pub apply_to_sidecars: bool,
-    /// The first that matches decides.
+    /// Matchers; the first that matches decides.
     pub policies: Vec<ServiceEntryVisibilityPolicy>,
 }
 
-/// A visibility for namespaces that meet all of the rules.
+/// Visibility for namespaces that satisfy all rules.
 pub struct ServiceEntryVisibilityPolicy {
     pub visibility: EntryVisibility,
     pub matching_rules: Vec<ServiceEntryMatchingRule>,
 }
 
-/// A rule without a matcher that is known matches nothing.
+/// Rule on a namespace; without a known matcher it matches nothing.
 pub struct ServiceEntryMatchingRule {
     pub namespace_selector: Option<LabelSelector>,
 }
@@ -201,14 +201,14 @@ pub struct DefaultTrafficPolicy {
     pub outlier_detection: Option<OutlierDetection>,
 }
 
-/// What happens to traffic for unknown hosts.
+/// Policy for traffic to hosts without a service.
 pub struct OutboundTrafficPolicy {
     pub mode: OutboundTrafficPolicyMode,
     /// TLS towards hosts that the proxy looks up (mode `ALLOW_ANY_DYNAMIC_DNS`).
     pub tls: Option<ClientTlsSettings>,
 }
 
-/// Where inbound traffic is sent.
+/// Policy for inbound traffic.
 pub struct InboundTrafficPolicy {
     pub mode: InboundTrafficPolicyMode,
 }
@@ -240,7 +240,7 @@ pub struct ServiceSettings {
     pub hosts: Vec<String>,
 }
 
-/// Whether the endpoints of other clusters are hidden.
+/// Settings of a [`ServiceSettings`] entry; `cluster_local` hides the endpoints of other clusters.
 pub struct Settings {
     pub cluster_local: bool,
 }
@@ -253,14 +253,14 @@ pub struct Ca {
     pub istiod_side: bool,
 }
 
-/// The extension providers that are used where none is named.
+/// Extension providers used if none is named.
 pub struct DefaultProviders {
     pub tracing: Vec<String>,
     pub metrics: Vec<String>,
     pub access_logging: Vec<String>,
 }
 
-/// How proxies normalize paths before they match them.
+/// Normalization of request paths before matching.
 pub struct ProxyPathNormalization {
     pub normalization: NormalizationType,
 }
@@ -272,7 +272,7 @@ pub struct TlsConfig {
     pub cipher_suites: Vec<String>,
 }
 
-/// Whether services are known in one cluster or in all, by labels of namespace and service.
+/// Scope of the services that match both selectors.
 pub struct ServiceScopeConfig {
     pub namespace_selector: Option<LabelSelector>,
     pub services_selector: Option<LabelSelector>,
@@ -292,7 +292,7 @@ pub enum OutboundTrafficPolicyMode {
 
 /// Widest visibility of the ServiceEntries of a namespace.
 pub enum EntryVisibility {
-    /// Everybody.
+    /// No restriction, as with `PUBLIC`.
     #[default]
     Unspecified,
     None,
@@ -300,14 +300,14 @@ pub enum EntryVisibility {
     Public,
 }
 
-/// Where a service is known.
+/// Clusters in which a service is known.
 pub enum ServiceScope {
     #[default]
     Local,
     Global,
 }
 
-/// Which Ingresses are served.
+/// Selection of Ingresses by their class.
 pub enum IngressControllerMode {
     #[default]
     Unspecified,
@@ -316,28 +316,28 @@ pub enum IngressControllerMode {
     Strict,
 }
 
-/// The form of access logs.
+/// Format of access logs.
 pub enum AccessLogEncoding {
     #[default]
     Text,
     Json,
 }
 
-/// Where inbound traffic is sent.
+/// Destination address of inbound traffic.
 pub enum InboundTrafficPolicyMode {
     #[default]
     Passthrough,
     Localhost,
 }
 
-/// Whether HTTP/1.1 is upgraded to HTTP/2 unless a rule overrides it.
+/// Default upgrade of HTTP/1.1 requests to HTTP/2.
 pub enum H2UpgradePolicy {
     #[default]
     DoNotUpgrade,
     Upgrade,
 }
 
-/// How far paths are normalized.
+/// Steps of path normalization.
 pub enum NormalizationType {
     #[default]
     Default,

@@ -1,4 +1,4 @@
-//! MeshNetworks: which endpoints are on which network, and the gateways between networks.
+//! MeshNetworks: endpoints of each network, and the gateways between networks.
 
 use crate::kinds::message::{kind, message};
 use std::collections::BTreeMap;
@@ -6,18 +6,16 @@ use std::collections::BTreeMap;
 kind!(MeshNetworks = MeshNetworks;);
 
 message! {
-/// Networks by name.
 pub struct MeshNetworks {
     pub networks: BTreeMap<String, Network>,
 }
 
-/// One network.
 pub struct Network {
     pub endpoints: Vec<NetworkEndpoints>,
     pub gateways: Vec<IstioNetworkGateway>,
 }
 
-/// Which endpoints are on the network; a oneof.
+/// Endpoints of the network, by address block or by registry; a oneof.
 pub struct NetworkEndpoints {
     pub from_cidr: Option<String>,
     pub from_registry: Option<String>,

@@ -6,7 +6,7 @@ use crate::{Duration, telemetry};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Settings of proxies. Absent fields have Istio's defaults, also when only some are written.
+/// Settings of proxies. Absent fields have Istio's defaults, even if others are set.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyConfig {
@@ -105,7 +105,7 @@ impl Default for ProxyConfig {
 }
 
 message! {
-/// Limits and timeouts of the connections of clients. Those of a profile count where a field is left out.
+/// Limits and timeouts of client connections. An absent field takes the value of the profile.
 pub struct ConnectionSettings {
     pub profile: ConnectionProfile,
     pub listener_per_connection_buffer_limit_bytes: Option<i32>,
@@ -128,7 +128,7 @@ pub struct ConnectionSettings {
     pub http_path_with_escaped_slashes_action: Option<PathWithEscapedSlashesAction>,
 }
 
-/// Tracing as the proxy's own settings have it. The tracers are a oneof.
+/// Tracing settings of a proxy. The tracers are a oneof.
 pub struct Tracing {
     pub zipkin: Option<TracerAddress>,
     pub lightstep: Option<Lightstep>,
@@ -142,18 +142,16 @@ pub struct Tracing {
     pub enable_istio_tags: Option<bool>,
 }
 
-/// Where a tracer is.
+/// Address of a tracer.
 pub struct TracerAddress {
     pub address: String,
 }
 
-/// A Lightstep tracer.
 pub struct Lightstep {
     pub address: String,
     pub access_token: String,
 }
 
-/// A Stackdriver tracer.
 pub struct Stackdriver {
     pub debug: bool,
     pub max_number_of_attributes: Option<i64>,
@@ -161,7 +159,6 @@ pub struct Stackdriver {
     pub max_number_of_message_events: Option<i64>,
 }
 
-/// An OpenCensus tracer.
 pub struct OpenCensusAgent {
     pub address: String,
     pub context: Vec<TraceContext>,
@@ -174,36 +171,36 @@ pub struct RemoteService {
     pub tcp_keepalive: Option<TcpKeepalive>,
 }
 
-/// What stands between clients and gateways.
+/// Proxies and headers between clients and gateways.
 pub struct Topology {
     pub num_trusted_proxies: u32,
     pub forward_client_cert_details: ForwardClientCertDetails,
     pub proxy_protocol: Option<ProxyProtocolConfiguration>,
 }
 
-/// The PROXY protocol on gateways; presence switches it on.
+/// PROXY protocol on gateways; enabled if present.
 pub struct ProxyProtocolConfiguration {}
 
-/// Which statistics of Envoy are kept.
+/// Selection of Envoy's statistics, by name.
 pub struct ProxyStatsMatcher {
     pub inclusion_prefixes: Vec<String>,
     pub inclusion_suffixes: Vec<String>,
     pub inclusion_regexps: Vec<String>,
 }
 
-/// Hardware that holds private keys; a oneof.
+/// Private key provider of Envoy; a oneof.
 pub struct PrivateKeyProvider {
     pub cryptomb: Option<KeyProvider>,
     pub qat: Option<KeyProvider>,
 }
 
-/// Settings of such hardware.
+/// Settings of a private key provider.
 pub struct KeyProvider {
     pub poll_delay: Option<Duration>,
     pub fallback: Option<bool>,
 }
 
-/// Headers that proxies add on their own.
+/// Switches for headers that proxies add by default.
 pub struct ProxyHeaders {
     pub forwarded_client_cert: ForwardClientCertDetails,
     pub set_current_client_cert_details: Option<SetCurrentClientCertDetails>,
@@ -217,7 +214,7 @@ pub struct ProxyHeaders {
     pub x_forwarded_port: Option<EnableHeader>,
 }
 
-/// Which details of the client certificate are forwarded.
+/// Parts of the client certificate in `x-forwarded-client-cert`.
 pub struct SetCurrentClientCertDetails {
     pub subject: Option<bool>,
     pub cert: Option<bool>,
@@ -226,38 +223,38 @@ pub struct SetCurrentClientCertDetails {
     pub uri: Option<bool>,
 }
 
-/// Whether a header is left out.
+/// Switch for a header; `disabled` leaves it out.
 pub struct DisableHeader {
     pub disabled: Option<bool>,
 }
 
-/// Whether a header is added.
+/// Switch for a header that is off by default.
 pub struct EnableHeader {
     pub enabled: Option<bool>,
 }
 
-/// The `server` header.
+/// Switch for the `server` header, and its value.
 pub struct ServerHeader {
     pub disabled: Option<bool>,
     pub value: String,
 }
 
-/// The headers by which proxies tell each other about themselves.
+/// Switch for the headers of metadata exchange between proxies.
 pub struct MetadataExchangeHeaders {
     pub mode: MetadataExchangeMode,
 }
 }
 
 enumeration! {
-/// Defaults of [`ConnectionSettings`].
+/// Set of default values for [`ConnectionSettings`].
 pub enum ConnectionProfile {
     #[default]
     Sidecar,
-    /// For gateways that clients from anywhere reach.
+    /// Gateways with clients from anywhere.
     Edge,
 }
 
-/// Action for requests with an underscore in the name of a header.
+/// Action for requests with an underscore in a header name.
 pub enum HeadersWithUnderscoresAction {
     #[default]
     HeadersWithUnderscoresAllow,
@@ -274,7 +271,7 @@ pub enum PathWithEscapedSlashesAction {
     UnescapeAndForward,
 }
 
-/// How the service name in traces is made.
+/// Derivation of the service name in traces.
 pub enum TracingServiceName {
     #[default]
     AppLabelAndNamespace,
@@ -282,7 +279,7 @@ pub enum TracingServiceName {
     CanonicalNameAndNamespace,
 }
 
-/// How a proxy proves itself to the control plane.
+/// Authentication of the proxy to the control plane.
 pub enum AuthenticationPolicy {
     #[default]
     None,
@@ -290,7 +287,7 @@ pub enum AuthenticationPolicy {
     Inherit,
 }
 
-/// How inbound traffic reaches the proxy.
+/// Interception of inbound traffic.
 pub enum InboundInterceptionMode {
     #[default]
     Redirect,
@@ -298,7 +295,7 @@ pub enum InboundInterceptionMode {
     None,
 }
 
-/// What happens to the `x-forwarded-client-cert` header.
+/// Handling of the header `x-forwarded-client-cert`.
 pub enum ForwardClientCertDetails {
     #[default]
     Undefined,
@@ -309,14 +306,14 @@ pub enum ForwardClientCertDetails {
     AlwaysForwardOnly,
 }
 
-/// When the metadata exchange headers are sent.
+/// Condition for sending the metadata exchange headers.
 pub enum MetadataExchangeMode {
     #[default]
     Undefined,
     InMesh,
 }
 
-/// The headers that carry a trace.
+/// Format of the trace context headers.
 pub enum TraceContext {
     #[default]
     Unspecified,

@@ -1,4 +1,4 @@
-//! DestinationRule: how clients connect to a host, and its subsets.
+//! DestinationRule: client settings for a host, and its subsets.
 
 use super::PortSelector;
 use crate::kinds::message::{enumeration, kind, message};
@@ -15,12 +15,12 @@ pub struct DestinationRule {
     pub subsets: Vec<Subset>,
     pub export_to: Vec<String>,
     pub workload_selector: Option<WorkloadSelector>,
-    /// Set on what stands in for a rule whose TLS settings cannot be used: nothing is sent to the host.
+    /// True for the closed form of a rule whose TLS settings cannot be used: no traffic is sent to the host.
     #[serde(skip)]
     pub closed: bool,
 }
 
-/// Everything that shapes the traffic to a host.
+/// Traffic policy of a host.
 pub struct TrafficPolicy {
     pub load_balancer: Option<LoadBalancerSettings>,
     pub connection_pool: Option<ConnectionPoolSettings>,
@@ -67,7 +67,7 @@ pub struct Subset {
     pub traffic_policy: Option<TrafficPolicy>,
 }
 
-/// Which endpoint gets a request. `simple` and `consistent_hash` are a oneof.
+/// Load balancing policy. `simple` and `consistent_hash` are a oneof.
 pub struct LoadBalancerSettings {
     pub simple: Option<SimpleLb>,
     pub consistent_hash: Option<ConsistentHashLb>,
@@ -97,7 +97,7 @@ pub struct ConsistentHashLb {
     pub maglev: Option<MagLev>,
 }
 
-/// A cookie to hash; made by the proxy when `ttl` is set.
+/// Cookie to hash; the proxy creates it if `ttl` is set.
 pub struct HttpCookie {
     pub name: String,
     pub path: String,
@@ -105,18 +105,18 @@ pub struct HttpCookie {
     pub attributes: Vec<CookieAttribute>,
 }
 
-/// An attribute of the cookie that the proxy makes.
+/// Attribute of the created cookie.
 pub struct CookieAttribute {
     pub name: String,
     pub value: String,
 }
 
-/// Ring hash.
+/// Envoy's ring hash load balancer.
 pub struct RingHash {
     pub minimum_ring_size: u64,
 }
 
-/// Maglev.
+/// Envoy's Maglev load balancer; the table size must be prime.
 pub struct MagLev {
     pub table_size: u64,
 }
@@ -136,13 +136,13 @@ pub struct Distribute {
     pub to: BTreeMap<String, u32>,
 }
 
-/// The region that takes over when another is unhealthy.
+/// Region that takes over if another is unhealthy.
 pub struct Failover {
     pub from: String,
     pub to: String,
 }
 
-/// Routing by Envoy itself among the zones of the own region. `enabled` left out means on.
+/// Zone-aware routing by Envoy within its own region; `enabled` defaults to true.
 pub struct ZoneAwareLoadBalancerSetting {
     pub enabled: Option<bool>,
     pub failover: Vec<Failover>,
@@ -165,14 +165,13 @@ pub struct TcpSettings {
     pub idle_timeout: Option<Duration>,
 }
 
-/// `SO_KEEPALIVE`.
+/// TCP keep-alive probes (`SO_KEEPALIVE`).
 pub struct TcpKeepalive {
     pub probes: u32,
     pub time: Option<Duration>,
     pub interval: Option<Duration>,
 }
 
-/// Limits for HTTP.
 pub struct HttpSettings {
     pub http1_max_pending_requests: i32,
     pub http2_max_requests: i32,
@@ -191,7 +190,7 @@ pub struct Http2KeepAlive {
     pub timeout: Option<Duration>,
 }
 
-/// When an endpoint is taken out for a while.
+/// Conditions for the temporary ejection of an endpoint.
 pub struct OutlierDetection {
     /// Removed from the API; istiod ignores it.
     pub consecutive_errors: i32,
@@ -248,7 +247,7 @@ pub enum SimpleLb {
     LeastRequest,
 }
 
-/// Whether HTTP/1.1 is upgraded to HTTP/2.
+/// Upgrade of HTTP/1.1 requests to HTTP/2; `Default` is that of the mesh config.
 pub enum H2UpgradePolicy {
     #[default]
     Default,

@@ -1,4 +1,4 @@
-//! EnvoyFilter: patches on the resources that are sent.
+//! EnvoyFilter: patches on the resources sent to proxies.
 
 use super::LabelSelector;
 use crate::PolicyTargetReference;
@@ -16,14 +16,14 @@ pub struct EnvoyFilter {
     pub priority: i32,
 }
 
-/// One patch: where, on what, and how.
+/// A patch: conditions, type of element, and change.
 pub struct EnvoyConfigObjectPatch {
     pub apply_to: ApplyTo,
     pub r#match: Option<EnvoyConfigObjectMatch>,
     pub patch: Option<Patch>,
 }
 
-/// Which objects a patch applies to. The object matches are a oneof.
+/// Conditions for a patch. The object matches are a oneof.
 pub struct EnvoyConfigObjectMatch {
     pub context: PatchContext,
     pub proxy: Option<ProxyMatch>,
@@ -99,7 +99,7 @@ pub struct SubFilterMatch {
     pub name: String,
 }
 
-/// Conditions on what a waypoint has.
+/// Conditions on resources of a waypoint.
 pub struct WaypointMatch {
     pub port_number: u32,
     pub filter: Option<FilterMatch>,
@@ -111,7 +111,7 @@ pub struct WaypointRouteMatch {
     pub name: String,
 }
 
-/// The change. `value` is a piece of Envoy's configuration as JSON.
+/// Operation and value of a patch. `value` is a part of Envoy's configuration as JSON.
 pub struct Patch {
     pub operation: PatchOperation,
     pub value: Option<serde_json::Value>,
@@ -120,7 +120,7 @@ pub struct Patch {
 }
 
 enumeration! {
-/// What is patched.
+/// Type of the patched element.
 pub enum ApplyTo {
     #[default]
     Invalid,
@@ -137,7 +137,7 @@ pub enum ApplyTo {
     ListenerFilter,
 }
 
-/// Which part of a proxy is patched.
+/// Type of proxy, and direction of the traffic, that a patch applies to.
 pub enum PatchContext {
     #[default]
     Any,
@@ -152,7 +152,7 @@ pub enum PatchOperation {
     #[default]
     Invalid,
     Merge,
-    /// As `Merge`, but lists of the patch replace those that were there.
+    /// Merges, but replaces lists instead of extending them.
     MergeAndReplaceList,
     Add,
     Remove,
@@ -162,7 +162,7 @@ pub enum PatchOperation {
     Replace,
 }
 
-/// Where an added filter goes among Istio's own.
+/// Position of an added filter among Istio's own.
 pub enum FilterClass {
     #[default]
     Unspecified,
@@ -171,7 +171,7 @@ pub enum FilterClass {
     Stats,
 }
 
-/// What a route does.
+/// Action of the matched route.
 pub enum RouteAction {
     #[default]
     Any,
@@ -182,7 +182,7 @@ pub enum RouteAction {
 }
 
 impl ApplyTo {
-    /// Whether what is patched stands in a list whose order matters. Elsewhere an insertion adds.
+    /// True if the patched element is part of an ordered list. Insertions into other elements add.
     #[must_use]
     pub fn has_order(self) -> bool {
         matches!(self, Self::NetworkFilter | Self::HttpFilter | Self::HttpRoute | Self::ListenerFilter)
@@ -190,7 +190,7 @@ impl ApplyTo {
 }
 
 impl PatchOperation {
-    /// Whether it names a place among other elements.
+    /// True if the operation inserts at a position.
     #[must_use]
     pub fn is_insertion(self) -> bool {
         matches!(self, Self::InsertBefore | Self::InsertAfter | Self::InsertFirst)

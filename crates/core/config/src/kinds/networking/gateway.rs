@@ -1,4 +1,4 @@
-//! Gateway: what a gateway workload listens on.
+//! Gateway: ports, hosts and TLS of gateway workloads.
 
 use crate::kinds::message::{enumeration, kind, message};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub struct Gateway {
     pub selector: BTreeMap<String, String>,
 }
 
-/// One port with the hosts that are served on it.
+/// A port with the hosts that are served on it.
 pub struct Server {
     pub port: Option<Port>,
     pub bind: String,
@@ -20,17 +20,16 @@ pub struct Server {
     pub tls: Option<ServerTlsSettings>,
     pub default_endpoint: String,
     pub name: String,
-    /// Set on what stands in for a server that cannot be used: it refuses connections.
+    /// True for the closed form of a server that cannot be used: it refuses connections.
     #[serde(skip)]
     pub closed: bool,
 }
 
-/// A port that is listened on.
 pub struct Port {
     pub number: u32,
     pub protocol: String,
     pub name: String,
-    /// Removed from the API for gateways; a ServiceEntry has its own.
+    /// Removed from the API of gateways; a ServiceEntry's ports have it.
     pub target_port: u32,
 }
 
@@ -52,7 +51,7 @@ pub struct ServerTlsSettings {
     pub min_protocol_version: TlsProtocol,
     pub max_protocol_version: TlsProtocol,
     pub cipher_suites: Vec<String>,
-    /// Clients' certificates of any authority are taken, where the mode asks for one.
+    /// True if client certificates of any authority are accepted, where the mode requests one.
     pub insecure_skip_verify: Option<bool>,
 }
 
@@ -91,7 +90,7 @@ pub enum TlsProtocol {
 }
 }
 
-/// The ciphers of a server that Istio hands on to Envoy, in OpenSSL's names.
+/// Cipher names (OpenSSL) that Istio forwards to Envoy.
 pub const CIPHER_SUITES: [&str; 22] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256",
@@ -118,8 +117,8 @@ pub const CIPHER_SUITES: [&str; 22] = [
 ];
 
 impl ServerTlsSettings {
-    /// The ciphers of `cipherSuites` that Envoy knows, in their order and once each. Others would make it
-    /// refuse the listener.
+    /// Ciphers of `cipherSuites` that Envoy knows, in their order and once each. Others would make it refuse
+    /// the listener.
     #[must_use]
     pub fn known_cipher_suites(&self) -> Vec<String> {
         let mut out: Vec<String> = Vec::new();

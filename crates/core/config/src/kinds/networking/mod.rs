@@ -1,8 +1,8 @@
 //! `networking.istio.io`: the traffic API of Istio 1.29. v1, v1beta1 and v1alpha3 are read alike.
 //!
 //! The types have the fields, names and proto JSON forms of
-//! <https://istio.io/latest/docs/reference/config/networking/>. Of a `oneof` at most one field is set in a
-//! validated object.
+//! <https://istio.io/latest/docs/reference/config/networking/>. In a validated object, at most one field of a
+//! `oneof` is set.
 #![allow(
     missing_docs,
     reason = "fields carry the names and the meaning of Istio's API reference, linked above"

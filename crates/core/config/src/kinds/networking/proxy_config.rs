@@ -1,4 +1,4 @@
-//! ProxyConfig: settings of proxies that are fixed when they start.
+//! ProxyConfig: start-up settings of proxies.
 
 use crate::WorkloadSelector;
 use crate::kinds::message::{kind, message};

@@ -1,10 +1,10 @@
-//! ServiceEntry: a service that no other registry knows.
+//! ServiceEntry: a service that is in no other registry.
 
 use super::{LabelSelector, WorkloadEntry};
 use crate::kinds::message::{enumeration, kind, message};
 use pilotfish_model::{Hostname, LabelMap};
 
-/// The label by which a ServiceEntry can ask not to be given addresses.
+/// Label by which a ServiceEntry opts out of address allocation.
 const AUTO_ALLOCATE: &str = "networking.istio.io/enable-autoallocate-ip";
 
 kind!(ServiceEntry = ServiceEntry;);
@@ -39,7 +39,7 @@ pub struct ServiceEntryStatus {
     pub addresses: Vec<ServiceEntryAddress>,
 }
 
-/// An address that was allocated for a host of the entry.
+/// Address allocated for a host of the entry.
 pub struct ServiceEntryAddress {
     pub value: String,
     pub host: String,
@@ -47,14 +47,14 @@ pub struct ServiceEntryAddress {
 }
 
 enumeration! {
-/// Whether the service is part of the mesh.
+/// Location of the service: inside or outside of the mesh.
 pub enum Location {
     #[default]
     MeshExternal,
     MeshInternal,
 }
 
-/// How a proxy finds the endpoints.
+/// Discovery of the service's endpoints by proxies.
 pub enum Resolution {
     #[default]
     None,
@@ -66,9 +66,9 @@ pub enum Resolution {
 }
 
 impl ServiceEntry {
-    /// True if a host of the entry is given addresses, so that those in the entry's status count: not where
-    /// the entry has its own, opts out by a label, or has no resolution that could honour them; and no
-    /// wildcard, unless proxies resolve what it stands for.
+    /// True if a host of the entry is given addresses, so that those in the entry's status count. It is not
+    /// if the entry has addresses, opts out by a label, or has resolution `NONE`; a wildcard host needs
+    /// resolution `DYNAMIC_DNS`.
     #[must_use]
     pub fn takes_addresses(&self, labels: &LabelMap, host: &Hostname) -> bool {
         let refuses = labels.get(AUTO_ALLOCATE).is_some_and(|value| value.eq_ignore_ascii_case("false"));

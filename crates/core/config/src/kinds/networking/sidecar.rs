@@ -1,4 +1,4 @@
-//! Sidecar: what the proxies of a namespace or of some workloads see and listen on.
+//! Sidecar: visible services and listeners for the proxies of a namespace or of selected workloads.
 
 use super::{ConnectionPoolSettings, Destination, LabelSelector, Port, ServerTlsSettings};
 use crate::kinds::message::{enumeration, kind, message};
@@ -25,7 +25,7 @@ pub struct IstioIngressListener {
     pub connection_pool: Option<ConnectionPoolSettings>,
 }
 
-/// What the workload may reach, over one port or over all.
+/// Hosts that the workload may reach, over one port or over all.
 pub struct IstioEgressListener {
     pub port: Option<Port>,
     pub bind: String,
@@ -33,7 +33,7 @@ pub struct IstioEgressListener {
     pub hosts: Vec<String>,
 }
 
-/// What happens to traffic for unknown hosts.
+/// Policy for traffic to hosts without a service.
 pub struct OutboundTrafficPolicy {
     pub mode: OutboundTrafficPolicyMode,
     pub egress_proxy: Option<Destination>,
@@ -41,7 +41,7 @@ pub struct OutboundTrafficPolicy {
 }
 
 enumeration! {
-/// How traffic reaches a listener.
+/// Interception of the traffic of a listener.
 pub enum CaptureMode {
     #[default]
     Default,
@@ -49,7 +49,7 @@ pub enum CaptureMode {
     None,
 }
 
-/// Whether traffic for unknown hosts passes.
+/// Handling of traffic to hosts without a service.
 pub enum OutboundTrafficPolicyMode {
     #[default]
     RegistryOnly,

@@ -1,4 +1,4 @@
-//! VirtualService: how requests to a host are routed.
+//! VirtualService: routing rules for hosts.
 
 use crate::kinds::message::{enumeration, kind, message};
 use crate::{Base64, Duration, StringMatch};
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 kind!(VirtualService = VirtualService;);
 
-/// The most conditions of HTTP routes that a VirtualService may have, those of its delegates included. A
-/// route without conditions counts as one.
+/// Maximum number of conditions of HTTP routes in a VirtualService, including its delegates. A route without
+/// conditions counts as one.
 pub const MAX_CONDITIONS: usize = 16_384;
 
 impl VirtualService {
@@ -49,7 +49,7 @@ pub struct PortSelector {
     pub number: u32,
 }
 
-/// One HTTP route; the first whose match holds is taken.
+/// An HTTP route; the first one that matches is used.
 pub struct HttpRoute {
     pub name: String,
     pub r#match: Vec<HttpMatchRequest>,
@@ -70,7 +70,7 @@ pub struct HttpRoute {
     pub headers: Option<Headers>,
 }
 
-/// The VirtualService that holds the routes below a match.
+/// Reference to the VirtualService with the routes below a match.
 pub struct Delegate {
     pub name: String,
     pub namespace: String,
@@ -82,7 +82,7 @@ pub struct Headers {
     pub response: Option<HeaderOperations>,
 }
 
-/// What is set, added and removed.
+/// Headers to set, add and remove.
 pub struct HeaderOperations {
     pub set: BTreeMap<String, String>,
     pub add: BTreeMap<String, String>,
@@ -119,14 +119,14 @@ pub struct HttpMatchRequest {
     pub stat_prefix: String,
 }
 
-/// One of the destinations of a route, by weight.
+/// Weighted destination of an HTTP route.
 pub struct HttpRouteDestination {
     pub destination: Option<Destination>,
     pub weight: i32,
     pub headers: Option<Headers>,
 }
 
-/// One of the destinations of a TLS or TCP route, by weight.
+/// Weighted destination of a TLS or TCP route.
 pub struct RouteDestination {
     pub destination: Option<Destination>,
     pub weight: i32,
@@ -152,10 +152,10 @@ pub struct TlsMatchAttributes {
     pub source_namespace: String,
 }
 
-/// An answer that sends the client elsewhere. `port` and `derive_port` are a oneof.
+/// Redirect response. `port` and `derive_port` are a oneof.
 pub struct HttpRedirect {
     pub uri: String,
-    /// Replaces the prefix that matched; `uri` does not count then.
+    /// Replaces the matched prefix; takes precedence over `uri`.
     pub prefix_rewrite: Option<String>,
     pub authority: String,
     pub port: Option<u32>,
@@ -164,7 +164,7 @@ pub struct HttpRedirect {
     pub redirect_code: u32,
 }
 
-/// An answer given by the proxy itself.
+/// Response of the proxy itself.
 pub struct HttpDirectResponse {
     pub status: u32,
     pub body: Option<HttpBody>,
@@ -176,7 +176,7 @@ pub struct HttpBody {
     pub bytes: Option<Base64>,
 }
 
-/// What is changed in the path and authority on the way.
+/// Changes of path and authority of a forwarded request.
 pub struct HttpRewrite {
     pub uri: String,
     pub authority: String,
@@ -189,7 +189,7 @@ pub struct RegexRewrite {
     pub rewrite: String,
 }
 
-/// How often and when a request is tried again.
+/// Retry policy: number of attempts, conditions and backoff.
 pub struct HttpRetry {
     pub attempts: i32,
     pub per_try_timeout: Option<Duration>,
@@ -199,7 +199,7 @@ pub struct HttpRetry {
     pub backoff: Option<Duration>,
 }
 
-/// Cross-origin rules.
+/// Cross-origin policy (CORS) that the proxy enforces.
 pub struct CorsPolicy {
     /// Deprecated form of `allow_origins`, exact matches.
     pub allow_origin: Vec<String>,
@@ -212,24 +212,24 @@ pub struct CorsPolicy {
     pub unmatched_preflights: UnmatchedPreflights,
 }
 
-/// Faults on purpose.
+/// Injected delays and errors.
 pub struct HttpFaultInjection {
     pub delay: Option<Delay>,
     pub abort: Option<Abort>,
 }
 
-/// A delay before the request is passed on. The two delays are a oneof.
+/// Delay before a request is forwarded. The two delays are a oneof.
 pub struct Delay {
-    /// Deprecated, whole percents.
+    /// Deprecated form of `percentage`, in whole percents.
     pub percent: i32,
     pub fixed_delay: Option<Duration>,
     pub exponential_delay: Option<Duration>,
     pub percentage: Option<Percent>,
 }
 
-/// An error answer instead of passing the request on. The three errors are a oneof.
+/// Error response in place of forwarding. The three errors are a oneof.
 pub struct Abort {
-    /// Deprecated, whole percents.
+    /// Deprecated form of `percentage`, in whole percents.
     pub percent: i32,
     pub http_status: Option<i32>,
     pub grpc_status: Option<String>,
@@ -243,7 +243,7 @@ pub struct HttpMirrorPolicy {
     pub percentage: Option<Percent>,
 }
 
-/// 0.0 to 100.0.
+/// Percentage, from 0.0 to 100.0.
 #[derive(Copy)]
 pub struct Percent {
     pub value: f64,
@@ -251,14 +251,14 @@ pub struct Percent {
 }
 
 enumeration! {
-/// Which port a redirect names.
+/// Source of a redirect's port.
 pub enum RedirectPortSelection {
     #[default]
     FromProtocolDefault,
     FromRequestPort,
 }
 
-/// What happens to a preflight request of an origin that is not allowed.
+/// Handling of preflight requests from an origin that is not allowed.
 pub enum UnmatchedPreflights {
     #[default]
     Unspecified,

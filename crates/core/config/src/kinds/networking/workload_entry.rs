@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 kind!(WorkloadEntry = WorkloadEntry;);
 
 message! {
-/// A workload: address, ports, labels, place. Also the form of a ServiceEntry's inline endpoints.
+/// A workload: address, ports, labels, locality. Also the form of a ServiceEntry's inline endpoints.
 pub struct WorkloadEntry {
     pub address: String,
     pub ports: BTreeMap<String, u32>,
@@ -40,7 +40,7 @@ pub struct LabelSelector {
 }
 
 impl WorkloadEntryStatus {
-    /// Whether condition `name` is `True`; `None` when there is no such condition.
+    /// Value of condition `name`: true for `True`; `None` if the condition is absent.
     #[must_use]
     pub fn condition(&self, name: &str) -> Option<bool> {
         self.conditions.iter().find(|c| c.r#type == name).map(|c| c.status.eq_ignore_ascii_case("true"))

@@ -1,4 +1,4 @@
-//! WorkloadGroup: the pattern by which workloads register themselves.
+//! WorkloadGroup: template for workloads that register themselves.
 
 use super::WorkloadEntry;
 use crate::kinds::message::{kind, message};
@@ -14,13 +14,13 @@ pub struct WorkloadGroup {
     pub probe: Option<ReadinessProbe>,
 }
 
-/// Metadata of the made WorkloadEntries.
+/// Metadata of created WorkloadEntries.
 pub struct GroupMeta {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
 }
 
-/// How readiness is found out. The methods are a oneof.
+/// Readiness check. The methods are a oneof.
 pub struct ReadinessProbe {
     pub initial_delay_seconds: i32,
     pub timeout_seconds: i32,

@@ -1,4 +1,4 @@
-//! AuthorizationPolicy: which requests are allowed.
+//! AuthorizationPolicy: rules for allowed and denied requests.
 
 use crate::kinds::message::{enumeration, kind, message};
 use crate::{PolicyTargetReference, WorkloadSelector};
@@ -6,7 +6,7 @@ use crate::{PolicyTargetReference, WorkloadSelector};
 kind!(AuthorizationPolicy = AuthorizationPolicy;);
 
 message! {
-/// Rules and what happens to the requests that match one.
+/// Rules, and the action on requests that match one.
 pub struct AuthorizationPolicy {
     pub selector: Option<WorkloadSelector>,
     pub target_ref: Option<PolicyTargetReference>,
@@ -21,19 +21,18 @@ pub struct AuthorizationProvider {
     pub name: String,
 }
 
-/// Matches when one source, one operation and all conditions match; an empty list matches always.
+/// Matches if a source, an operation and all conditions match; an empty list matches always.
 pub struct Rule {
     pub from: Vec<From>,
     pub to: Vec<To>,
     pub when: Vec<Condition>,
 }
 
-/// A source.
 pub struct From {
     pub source: Option<Source>,
 }
 
-/// Where a request comes from; all lists that are set must match.
+/// Attributes of a client; all lists that are set must match.
 pub struct Source {
     pub principals: Vec<String>,
     pub not_principals: Vec<String>,
@@ -51,12 +50,11 @@ pub struct Source {
     pub not_remote_ip_blocks: Vec<String>,
 }
 
-/// An operation.
 pub struct To {
     pub operation: Option<Operation>,
 }
 
-/// What a request does; all lists that are set must match.
+/// Attributes of a request; all lists that are set must match.
 pub struct Operation {
     pub hosts: Vec<String>,
     pub not_hosts: Vec<String>,
@@ -77,7 +75,7 @@ pub struct Condition {
 }
 
 enumeration! {
-/// What happens to a request that matches.
+/// Action on requests that match a rule.
 pub enum AuthorizationAction {
     #[default]
     Allow,

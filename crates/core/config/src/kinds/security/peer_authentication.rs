@@ -1,4 +1,4 @@
-//! PeerAuthentication: whether workloads accept plain text or ask for mutual TLS.
+//! PeerAuthentication: plaintext and mutual TLS of workloads.
 
 use crate::WorkloadSelector;
 use crate::kinds::message::{enumeration, kind, message};
@@ -12,13 +12,12 @@ pub struct PeerAuthentication {
     pub selector: Option<WorkloadSelector>,
     pub mtls: Option<MutualTls>,
     pub port_level_mtls: BTreeMap<u32, MutualTls>,
-    /// Set in the closed form of a policy with unreadable workloads or ports: all that it could be for
-    /// ask for mutual TLS.
+    /// True for the closed form of a policy with unreadable workloads or ports: all workloads and ports that
+    /// it could select require mutual TLS.
     #[serde(skip)]
     pub closed: bool,
 }
 
-/// Mutual TLS.
 #[derive(Copy)]
 pub struct MutualTls {
     pub mode: MutualTlsMode,
@@ -26,7 +25,7 @@ pub struct MutualTls {
 }
 
 enumeration! {
-/// How strict mutual TLS is.
+/// Requirement of mutual TLS. `Unset` inherits from the policy with the next wider scope.
 pub enum MutualTlsMode {
     #[default]
     Unset,

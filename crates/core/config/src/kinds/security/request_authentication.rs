@@ -1,4 +1,4 @@
-//! RequestAuthentication: which JSON web tokens are accepted.
+//! RequestAuthentication: accepted JSON web tokens.
 
 use crate::kinds::message::{kind, message};
 use crate::{Duration, PolicyTargetReference, WorkloadSelector};
@@ -12,13 +12,13 @@ pub struct RequestAuthentication {
     pub target_ref: Option<PolicyTargetReference>,
     pub target_refs: Vec<PolicyTargetReference>,
     pub jwt_rules: Vec<JwtRule>,
-    /// Set in the closed form of a policy with unreadable issuers or token locations: every request
-    /// is refused.
+    /// True for the closed form of a policy with unreadable issuers or token locations: every request is
+    /// refused.
     #[serde(skip)]
     pub closed: bool,
 }
 
-/// One issuer: where its keys are, and where the token is.
+/// An issuer, with the location of its keys and of the token.
 pub struct JwtRule {
     pub issuer: String,
     pub audiences: Vec<String>,
@@ -33,7 +33,7 @@ pub struct JwtRule {
     pub output_claim_to_headers: Vec<ClaimToHeader>,
     pub timeout: Option<Duration>,
     pub space_delimited_claims: Vec<String>,
-    /// Set on what stands in for a rule that cannot be used: every token is refused.
+    /// True for the closed form of a rule that cannot be used: every token is refused.
     #[serde(skip)]
     pub closed: bool,
 }
@@ -44,7 +44,7 @@ pub struct JwtHeader {
     pub prefix: String,
 }
 
-/// A claim that is copied to a header.
+/// Claim that is copied to a header.
 pub struct ClaimToHeader {
     pub header: String,
     pub claim: String,

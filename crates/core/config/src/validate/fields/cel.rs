@@ -93,9 +93,8 @@ enum Read<'a> {
     Name(String),
     /// A field of an operand that is no name.
     Field,
-    /// A string literal.
     Text(&'a str),
-    /// Any other value.
+    /// A value of another kind: number, list, map, or result of an operator or a call.
     Value,
 }
 

@@ -98,7 +98,7 @@ const MAY_HAVE_ARGUMENTS: [&str; 19] = [
     "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT",
 ];
 
-/// Variables without arguments.
+/// Access log variables of Envoy that take no argument: `%NAME(...)%` is an error.
 const TAKES_NO_ARGUMENTS: [&str; 118] = [
     "ACCESS_LOG_TYPE",
     "BYTES_RECEIVED",

@@ -79,7 +79,7 @@ fn access_log(mesh: &MeshConfig, at: &Path<'_>, checker: &mut Checker) {
     let at = at.field("accessLogFormat");
     match mesh.access_log_encoding {
         AccessLogEncoding::Text => log_format(&mesh.access_log_format, &at, checker),
-        // What is no JSON is replaced by the default, as istiod does.
+        // istiod replaces a format that is not JSON by the default, so it is no error.
         AccessLogEncoding::Json => {
             if let Ok(labels) = serde_json::from_str(&mesh.access_log_format) {
                 log_labels(&labels, &at, checker);

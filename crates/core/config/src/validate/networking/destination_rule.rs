@@ -94,7 +94,7 @@ fn port_policy(policy: &PortTrafficPolicy, at: &Path<'_>, checker: &mut Checker)
     parts.check(at, checker);
 }
 
-/// What the policy of a host and that of a port have both.
+/// Settings that a host's policy and a port's policy have in common.
 struct Parts<'a> {
     load_balancer: Option<&'a LoadBalancerSettings>,
     connection_pool: Option<&'a ConnectionPoolSettings>,
@@ -292,7 +292,7 @@ fn tcp(settings: &TcpSettings, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// `SO_KEEPALIVE`.
+/// Checks the durations of TCP keep-alive.
 pub(in crate::validate) fn keepalive(settings: &TcpKeepalive, at: &Path<'_>, checker: &mut Checker) {
     duration(settings.time, &at.field("time"), checker);
     duration(settings.interval, &at.field("interval"), checker);

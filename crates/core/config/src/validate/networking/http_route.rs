@@ -13,7 +13,7 @@ use crate::problem::Checker;
 use crate::validate::fields::names::{self, each, is_dns_label, quoted};
 use crate::validate::fields::values::{self, at_most_one, fine_percent, first_counts, is_authority, percent};
 
-/// What the rules of a route depend on besides the route.
+/// Properties of a VirtualService that the validation of its routes depends on.
 #[derive(Clone, Copy)]
 pub(super) struct Context {
     /// The VirtualService has no hosts.
@@ -46,7 +46,7 @@ pub(super) fn check(route: &HttpRoute, context: Context, at: &Path<'_>, checker:
     values::duration(route.timeout, &at.field("timeout"), checker);
 }
 
-/// Which actions there are, and which of several counts.
+/// Checks that there is an action, and warns of those that another one overrides.
 fn shape(route: &HttpRoute, context: Context, at: &Path<'_>, checker: &mut Checker) {
     let mut delegates = route.delegate.is_some();
     if let Some(to) = &route.delegate {
@@ -271,7 +271,7 @@ fn cors(policy: &CorsPolicy, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// How often and when to try again; also the mesh's default.
+/// Checks a retry policy, of a route or of the mesh config.
 pub(in crate::validate) fn retries(retry: &HttpRetry, at: &Path<'_>, checker: &mut Checker) {
     values::not_negative(retry.attempts, &at.field("attempts"), checker);
     let set = retry.per_try_timeout.is_some()

@@ -81,8 +81,8 @@ fn ports(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
         }
         let named = matches!(protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc | Protocol::Tls);
         if entry.resolution == Resolution::DynamicDns && !named {
-            let message = "is not HTTP, HTTP2, GRPC or TLS, as resolution DYNAMIC_DNS needs: connections are closed, \
-                           Istio refuses the object";
+            let message = "is not HTTP, HTTP2, GRPC or TLS, as resolution DYNAMIC_DNS needs: connections are \
+                           closed, Istio refuses the object";
             checker.warning(&at.field("protocol"), message);
         }
     });

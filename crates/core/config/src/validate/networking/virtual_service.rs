@@ -21,7 +21,8 @@ pub(in crate::validate) fn check(
     let conditions = service.conditions();
     if conditions > MAX_CONDITIONS {
         let message = format!(
-            "too many conditions: {conditions}, and at most {MAX_CONDITIONS} are allowed (limit virtual-service-conditions)"
+            "too many conditions: {conditions}, and at most {MAX_CONDITIONS} are allowed (limit \
+             virtual-service-conditions)"
         );
         checker.error(&at.field("http"), message);
         return;

@@ -83,7 +83,7 @@ pub(in crate::validate) fn to(to: &To, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Whether the rule has no condition that can be checked on a TCP connection.
+/// True if no condition of the rule can be checked on a TCP connection.
 fn is_http_only(rule: &Rule) -> bool {
     let sources = rule.from.iter().filter_map(|from| from.source.as_ref());
     let tcp_source = |source: &Source| {
@@ -319,7 +319,7 @@ pub(in crate::validate) fn condition(
     }
 }
 
-/// What the values of an attribute are.
+/// Type of an attribute's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attribute {
     Text,
