@@ -13,7 +13,7 @@ pub const CLUSTER_SET: &str = "clusterset.local";
 pub struct ClusterDomain {
     /// Domain of Services, such as `svc.cluster.local`.
     services: Arc<str>,
-    /// Domain of ServiceImports.
+    /// Domain of ServiceImports: that of Services, or `svc.clusterset.local`.
     imports: Arc<str>,
 }
 

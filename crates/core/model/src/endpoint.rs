@@ -16,7 +16,7 @@ pub enum HealthStatus {
     /// Terminating on its own announcement, and still serving: sent to every client as draining until it is
     /// removed.
     Deregistering,
-    /// Terminating: never sent.
+    /// Terminating; not sent to any client.
     Terminating,
     /// Not reported, as for ServiceEntry endpoints: sent without a health status.
     #[default]

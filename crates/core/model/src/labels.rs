@@ -42,7 +42,7 @@ impl LabelMap {
         self.0.len()
     }
 
-    /// Keys in order.
+    /// Iterates over the keys in ascending order.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.iter().map(|(key, _)| key)
     }

@@ -52,7 +52,6 @@ kinds! {
     IngressClass = "IngressClass", "networking.k8s.io", "ingressclasses";
     VirtualService = "VirtualService", "networking.istio.io", "virtualservices";
     DestinationRule = "DestinationRule", "networking.istio.io", "destinationrules";
-    /// Istio Gateway.
     Gateway = "Gateway", "networking.istio.io", "gateways";
     ServiceEntry = "ServiceEntry", "networking.istio.io", "serviceentries";
     WorkloadEntry = "WorkloadEntry", "networking.istio.io", "workloadentries";
@@ -66,7 +65,6 @@ kinds! {
     Telemetry = "Telemetry", "telemetry.istio.io", "telemetries";
     WasmPlugin = "WasmPlugin", "extensions.istio.io", "wasmplugins";
     GatewayClass = "GatewayClass", "gateway.networking.k8s.io", "gatewayclasses";
-    /// Gateway API Gateway.
     KubernetesGateway = "Gateway", "gateway.networking.k8s.io", "gateways";
     ListenerSet = "ListenerSet", "gateway.networking.k8s.io", "listenersets";
     HttpRoute = "HTTPRoute", "gateway.networking.k8s.io", "httproutes";

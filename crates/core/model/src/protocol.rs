@@ -24,7 +24,7 @@ pub enum Protocol {
     /// Dubbo's own protocol. Istio has no name for it, so only registries can declare it.
     Dubbo,
     Hbone,
-    /// Undeclared or unknown.
+    /// Not declared, or declared by an unknown name.
     #[default]
     Unsupported,
 }

@@ -32,7 +32,7 @@ impl Revision {
         Self { name: Some(name.into()), tags: None }
     }
 
-    /// Sets the tags.
+    /// Returns the revision with these tags instead of its own.
     #[must_use]
     pub fn with_tags(&self, tags: BTreeSet<Arc<str>>) -> Self {
         Self { name: self.name.clone(), tags: Some(Arc::new(tags)) }
@@ -50,7 +50,7 @@ impl Revision {
         self.name().unwrap_or(UNNAMED)
     }
 
-    /// Known tags.
+    /// Iterates over the tags; empty while they are unknown.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         self.tags.iter().flat_map(|tags| tags.iter()).map(|tag| &**tag)
     }

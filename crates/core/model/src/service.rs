@@ -113,7 +113,6 @@ pub enum ExportTo {
     Unset,
     /// All namespaces (`*`, regardless of other entries).
     Public,
-    /// No namespace (`~`).
     Nobody,
     /// These namespaces; `.` was replaced by the object's own.
     Namespaces(BTreeSet<Namespace>),
@@ -189,7 +188,7 @@ pub struct ServiceVariant {
 #[derive(Clone, Debug, PartialEq, Eq, Default, Hash, serde::Serialize, serde::Deserialize)]
 pub struct KubernetesAttributes {
     pub service_type: Arc<str>,
-    /// `spec.externalName`, for [`Resolution::Alias`].
+    /// `spec.externalName` of a Service with [`Resolution::Alias`].
     pub external_name: Option<Arc<str>>,
     /// Load balancer addresses and `externalIPs`, by cluster; names are not resolved.
     pub external_addresses: ClusterAddresses,
@@ -197,7 +196,7 @@ pub struct KubernetesAttributes {
     pub node_ports: BTreeMap<ClusterId, NodePorts>,
     /// `internalTrafficPolicy: Local`: only endpoints of the client's own node.
     pub node_local: bool,
-    /// `publishNotReadyAddresses`.
+    /// `spec.publishNotReadyAddresses`: endpoints that are not ready are used, too.
     pub publish_not_ready: bool,
     /// Clusters whose endpoints are sent to clients of the same cluster only: those without a ServiceExport,
     /// if these are required.

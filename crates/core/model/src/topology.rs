@@ -8,7 +8,7 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const SUB_ZONE: &str = "topology.istio.io/subzone";
 /// Network id; endpoints of other networks are reached through gateways.
 pub const NETWORK: &str = "topology.istio.io/network";
-/// Cluster id.
+/// Id of the cluster that an endpoint is in.
 pub const CLUSTER: &str = "topology.istio.io/cluster";
 /// Host name of the node, which is its name in most clusters.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";

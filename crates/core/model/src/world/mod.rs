@@ -36,7 +36,7 @@ impl fmt::Display for ServiceKey {
 /// A gateway through which the endpoints of a network are reached from other networks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct NetworkGateway {
-    /// Network behind it.
+    /// Network whose endpoints are reached through the gateway.
     pub network: NetworkId,
     /// Cluster behind it; empty for gateways of the mesh-wide settings.
     pub cluster: ClusterId,
@@ -102,7 +102,7 @@ pub enum Fact {
     WorkloadsAt(Arc<str>),
     /// Existence and all fields of the workloads in a namespace.
     Workloads(Namespace),
-    /// Namespaces with pods.
+    /// Set of namespaces that have a workload.
     PodNamespaces,
     /// Services with an endpoint at an address.
     EndpointsAt(Arc<str>),

@@ -58,7 +58,7 @@ impl WorldWriter {
         Self { next: world.clone(), ..Self::default() }
     }
 
-    /// The unpublished world.
+    /// World with the updates that are not published yet.
     #[must_use]
     pub fn world(&self) -> &World {
         &self.next
