@@ -14,7 +14,7 @@ pub struct AlpnFilterConfig {
 pub struct AlpnOverride {
     #[prost(enumeration = "UpstreamProtocol", tag = "1")]
     pub upstream_protocol: i32,
-    /// Offered ALPN protocols.
+    /// ALPN protocols offered in place of those of the cluster's TLS context.
     #[prost(string, repeated, tag = "2")]
     pub alpn_override: Vec<String>,
 }
@@ -46,7 +46,6 @@ pub struct PluginConfig {
     pub metrics: Vec<MetricConfig>,
     #[prost(message, repeated, tag = "9")]
     pub definitions: Vec<MetricDefinition>,
-    /// Reporting side.
     #[prost(enumeration = "Reporter", tag = "10")]
     pub reporter: i32,
     /// Time until a scope of metrics is replaced; 24 h if unset.
@@ -66,13 +65,12 @@ pub struct MetricConfig {
     /// Name of the metric; empty for all.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// Tags to remove.
     #[prost(string, repeated, tag = "3")]
     pub tags_to_remove: Vec<String>,
     /// Condition, which Envoy ignores.
     #[prost(string, tag = "4")]
     pub r#match: String,
-    /// Disables the metric.
+    /// True to disable the metric.
     #[prost(bool, tag = "5")]
     pub drop: bool,
 }
@@ -130,7 +128,7 @@ pub struct NameInfo {
     /// Short name, for Kubernetes.
     #[prost(string, tag = "3")]
     pub shortname: String,
-    /// Namespace, for Kubernetes.
+    /// Namespace of the service; empty outside of Kubernetes.
     #[prost(string, tag = "4")]
     pub namespace: String,
 }

@@ -4,17 +4,17 @@
 /// that refer to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, enum_map::Enum)]
 pub enum ResourceType {
-    /// Clusters (CDS).
+    /// Clusters: CDS with message `Cluster`.
     Cluster,
-    /// Load assignments (EDS).
+    /// Endpoints: EDS with message `ClusterLoadAssignment`.
     Endpoint,
-    /// Listeners (LDS).
+    /// Listeners: LDS with message `Listener`.
     Listener,
-    /// Route configurations (RDS).
+    /// Routes: RDS with message `RouteConfiguration`.
     Route,
-    /// Secrets (SDS).
+    /// Secrets: SDS with message `Secret`.
     Secret,
-    /// Filter configurations (ECDS).
+    /// Extension configurations: ECDS with message `TypedExtensionConfig`.
     ExtensionConfig,
     /// Name table for the DNS proxy of Istio's agent (NDS).
     NameTable,

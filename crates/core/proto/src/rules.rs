@@ -22,7 +22,7 @@ pub enum Extent {
     Part,
 }
 
-/// A violated rule.
+/// Violation of a validation rule of Envoy's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Field in the names of the `.proto` files, such as `filter_chains[0].name`; empty for the message
