@@ -122,7 +122,8 @@ impl fmt::Display for HeldAnswer {
         let Self { of, until, endpoints, would_leave, .. } = self;
         write!(
             f,
-            "a read that leaves {would_leave} of {endpoints} {of} is held back until a second one after {until} confirms it"
+            "a read that leaves {would_leave} of {endpoints} {of} is held back until a second one after \
+             {until} confirms it"
         )
     }
 }
@@ -239,7 +240,6 @@ pub struct Endpoint {
     /// Name of its service port.
     pub service_port_name: String,
     pub labels: BTreeMap<String, String>,
-    /// Locality as `region/zone/sub_zone`.
     pub locality: String,
     /// Network that it is reached in; empty for the default one.
     pub network: String,
@@ -310,7 +310,7 @@ pub struct Problem {
     pub in_force: String,
 }
 
-/// Response of `/debug/adsz`.
+/// Response of `/debug/adsz`, in istiod's format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ads {
@@ -323,12 +323,12 @@ pub struct Ads {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdsClient {
-    /// `<node id>-<number>`.
+    /// Id of the stream: `<node id>-<number>`.
     pub connection_id: String,
     /// Time of its connection, RFC 3339.
     pub connected_at: String,
     pub address: String,
-    /// `delta` or `sotw`.
+    /// Variant of xDS: `delta` or `sotw`.
     pub protocol: String,
     /// Subscriptions by type URL.
     pub watches: BTreeMap<String, Watch>,
@@ -360,13 +360,13 @@ pub struct Watch {
 /// One proxy in `/debug/syncz`, in istiod's format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SyncStatus {
-    /// `CLUSTER_ID`.
+    /// Cluster of the proxy (`CLUSTER_ID` in its node's metadata).
     pub cluster_id: String,
     /// Name part of the node id.
     pub proxy: String,
-    /// `sidecar` or `router`.
+    /// Type of the proxy: `sidecar` or `router`.
     pub proxy_type: String,
-    /// `ISTIO_VERSION`.
+    /// Version of the proxy (`ISTIO_VERSION` in its node's metadata).
     pub istio_version: String,
     /// Nonces by `cluster_sent`, `cluster_acked`, `listener_sent`, ...
     #[serde(flatten)]

@@ -43,7 +43,7 @@ pub struct Registration {
 pub struct RegistrationStore {
     /// Kind of the store: `redb` or `etcd`.
     pub kind: String,
-    /// File, or addresses.
+    /// Path of the redb file, or addresses of the etcd servers.
     pub place: String,
     /// Bytes on disk, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,9 +57,9 @@ pub struct RegistrationStore {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistrationRequests {
-    /// `register`, `renew`, `deregister`.
+    /// One of `register`, `renew` and `deregister`.
     pub operation: String,
-    /// `ok`, `unchanged`, `failed`.
+    /// One of `ok`, `unchanged` and `failed`.
     pub result: String,
     /// Count, in which each item of a batch counts.
     pub count: u64,

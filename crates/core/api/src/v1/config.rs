@@ -8,19 +8,15 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Section {
-    /// Resources of CDS.
     Clusters,
-    /// Resources of EDS.
     Endpoints,
-    /// Resources of LDS.
     Listeners,
-    /// Resources of RDS.
     Routes,
     /// Resources of SDS; the content of private keys is never shown.
     Secrets,
-    /// Resources of ECDS.
+    /// Resources of ECDS: extension configurations.
     Extensions,
-    /// Istio's name table.
+    /// Name table of Istio's DNS proxy (NDS).
     Names,
 }
 
@@ -81,7 +77,7 @@ impl fmt::Display for Section {
 #[serde(rename_all = "camelCase")]
 pub struct ProxyConfig {
     pub proxy: String,
-    /// Revision in force.
+    /// World revision in force.
     pub revision: u64,
     /// Resources, by section and name.
     pub resources: Vec<ConfigResource>,

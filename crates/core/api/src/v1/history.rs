@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct History {
     #[serde(flatten)]
     pub page: Page<Change>,
-    /// Revision in force.
+    /// World revision in force.
     pub current: u64,
     /// Oldest stored revision, for `at`.
     pub oldest: u64,
@@ -96,7 +96,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Short description.
+    /// Name of the outcome in listings.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

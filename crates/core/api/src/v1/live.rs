@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Overview {
     /// Version of the control plane.
     pub version: String,
-    /// Revision in force.
+    /// World revision in force.
     pub revision: u64,
     /// Revision of this control plane; empty if it reads the objects of all revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -93,7 +93,7 @@ pub struct Sample {
     pub resident: u64,
     /// Number of connected proxies.
     pub proxies: u64,
-    /// Responses per second.
+    /// xDS responses sent per second.
     pub pushes: f64,
     /// Bytes of responses per second.
     pub bytes: f64,
@@ -113,8 +113,6 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Latency {
-    /// Median.
     pub p50: f64,
-    /// 99th percentile.
     pub p99: f64,
 }

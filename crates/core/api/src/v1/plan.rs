@@ -27,7 +27,7 @@ pub struct PlanFile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The highest severity.
+    /// Highest severity of the changes.
     pub severity: Severity,
     /// Revision that is compared with; `None` for directories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct Plan {
     pub dangers: Vec<Danger>,
     /// Proxies with changed resources, in groups with equal changes.
     pub impact: Vec<Impact>,
-    /// Resources that differ.
+    /// Resources that differ between both worlds.
     pub changes: Vec<PlanChange>,
     /// True if the rest of the changes is left out because of the size.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -60,7 +60,7 @@ pub enum Severity {
     /// No proxy is affected.
     #[default]
     Nothing,
-    /// Some resources change.
+    /// Some resources change, none of them dangerously.
     Changes,
     /// Some resources change in a way that is likely to break traffic or to open it.
     Dangerous,

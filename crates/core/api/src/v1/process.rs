@@ -25,7 +25,7 @@ pub struct Memory {
 pub struct MemoryKind {
     pub kind: String,
     pub count: usize,
-    /// Bytes, if known.
+    /// Size in bytes; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
 }
@@ -57,14 +57,14 @@ pub struct ThreadTime {
     pub system_seconds: f64,
 }
 
-/// Log filter: `/api/v1/log`.
+/// Log filter of the process: `/api/v1/log`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogFilter {
     /// Filter in force: a level, or levels by module. A POST changes it; an empty one restores the configured
     /// filter.
     pub filter: String,
-    /// Filter of `--log`.
+    /// Filter given by `--log`, which an empty filter restores.
     #[serde(default)]
     pub configured: String,
 }

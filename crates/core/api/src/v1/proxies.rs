@@ -20,7 +20,7 @@ pub struct Proxy {
     pub identities: Vec<String>,
     /// Time of its connection, RFC 3339.
     pub connected_at: String,
-    /// `delta` or `sotw`.
+    /// Variant of xDS: `delta` or `sotw`.
     pub protocol: String,
     /// The worst state of its types.
     pub state: State,

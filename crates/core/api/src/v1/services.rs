@@ -49,7 +49,6 @@ pub struct EndpointRow {
     pub port_name: String,
     /// `Healthy`, `Unhealthy`, `Draining`, `Terminating` or `Unknown`.
     pub health: String,
-    /// Locality as `region/zone/sub_zone`.
     pub locality: String,
     /// Network; empty for the default one.
     pub network: String,

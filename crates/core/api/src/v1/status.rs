@@ -7,7 +7,7 @@ pub struct Status {
     /// Replica that responds: the proxies are those connected to it.
     pub replica: String,
     pub version: String,
-    /// Revision in force.
+    /// World revision in force.
     pub revision: u64,
     /// Revision of this control plane; empty if it reads the objects of all revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -41,7 +41,7 @@ pub struct Status {
     /// Kinds of Istio and the Gateway API that are not served and have objects, with the number of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unserved: Vec<String>,
-    /// What the analysis of references found, by its worst level.
+    /// Findings of the reference analysis, counted by their worst level.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
 }

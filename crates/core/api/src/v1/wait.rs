@@ -11,7 +11,7 @@ pub struct Acknowledgement {
     /// True if all changes up to the revision are meant, and not those of the revision alone.
     #[serde(default)]
     pub everything: bool,
-    /// Revision in force.
+    /// World revision in force.
     pub current: u64,
     /// Replica that responds. It knows the proxies connected to it, and has its own revisions.
     #[serde(default)]
@@ -65,7 +65,7 @@ pub struct NotAcknowledged {
     pub proxy: String,
     /// Resource type, such as `clusters`.
     pub resource_type: String,
-    /// `pending` or `rejected`.
+    /// State of the type: `pending` or `rejected`.
     pub state: State,
     /// Time since which it has that state, RFC 3339.
     pub since: String,

@@ -43,7 +43,7 @@ pub struct Step {
     pub chosen: String,
     /// Meaning in one line; the reason if nothing was chosen.
     pub text: String,
-    /// Objects that decided.
+    /// Objects that determined the choice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decided_by: Vec<super::ObjectName>,
     /// Other candidates, with the reasons why they were not chosen.
@@ -55,7 +55,6 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The request continues.
     #[default]
     Ok,
     /// The request continues, but possibly not as expected.
@@ -69,7 +68,6 @@ pub enum Verdict {
 #[serde(rename_all = "camelCase")]
 pub struct Dropped {
     pub what: String,
-    /// Reason.
     pub why: String,
 }
 
