@@ -14,7 +14,8 @@ const FIELDS: &[(&str, &str)] = &[
     ),
     (
         "VirtualService.spec.gateways",
-        "The Gateways whose traffic is routed, as NAME or NAMESPACE/NAME; `mesh` stands for all sidecars and is the default.",
+        "The Gateways whose traffic is routed, as NAME or NAMESPACE/NAME; `mesh` stands for all sidecars and \
+         is the default.",
     ),
     ("VirtualService.spec.http", "Routes of HTTP requests; the first one whose conditions hold is taken."),
     ("VirtualService.spec.tls", "Routes of TLS connections that are passed through, by their SNI."),
@@ -26,7 +27,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("http.name", "A name for logs; the route in Envoy has it."),
     (
         "http.match",
-        "Conditions, of which one must hold; all parts of one condition must hold. Without any, every request is taken.",
+        "Conditions, of which one must hold; all parts of one condition must hold. Without any, every \
+         request is taken.",
     ),
     ("http.route", "Where requests go, by weight."),
     ("http.redirect", "Answers with a redirect, in place of a route."),
@@ -145,7 +147,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("tcp.route", "Where connections go, by weight."),
     (
         "DestinationRule.spec.host",
-        "The host whose clients it is for; a name without a dot is completed with the object's namespace, `*.` begins a wildcard.",
+        "The host whose clients it is for; a name without a dot is completed with the object's namespace, \
+         `*.` begins a wildcard.",
     ),
     ("DestinationRule.spec.trafficPolicy", "How clients connect to the host."),
     ("DestinationRule.spec.subsets", "Named parts of the host's endpoints, by labels."),
@@ -199,7 +202,8 @@ const FIELDS: &[(&str, &str)] = &[
     ),
     (
         "spec.selector",
-        "The workloads that it is for, by labels; all of the namespace by default, of all namespaces in the root namespace.",
+        "The workloads that it is for, by labels; all of the namespace by default, of all namespaces in the \
+         root namespace.",
     ),
     ("spec.targetRefs", "What it is attached to, in place of a selector."),
     ("spec.targetRef", "What it is attached to, in place of a selector."),
@@ -272,7 +276,7 @@ fn description(path: &str) -> Option<&'static str> {
     std::iter::once(path).chain(ends).find_map(find).or_else(anywhere)
 }
 
-/// Whether `KIND..END` means the path.
+/// True if `KIND..END` matches the path.
 fn is_anywhere(known: &str, path: &str) -> bool {
     let Some((kind, end)) = known.split_once("..") else { return false };
     path.split('.').next() == Some(kind) && path.rsplit('.').next() == Some(end)

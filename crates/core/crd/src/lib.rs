@@ -165,7 +165,7 @@ fn columns(facts: &facts::Facts) -> Vec<Value> {
     own.chain([age]).collect()
 }
 
-/// What `kubectl get istio-io` and the like list.
+/// Categories of a group's kinds, by which kubectl lists them (`kubectl get istio-io`).
 fn categories(group: &str) -> Vec<String> {
     match group.strip_suffix(".istio.io") {
         Some(area) => vec!["istio-io".to_owned(), format!("{area}-istio-io")],

@@ -35,7 +35,7 @@ fn properties(fields: &[(&'static str, Shape)]) -> Map<String, Value> {
     fields.iter().map(|(name, shape)| ((*name).to_owned(), schema(shape))).collect()
 }
 
-/// Whole numbers; the bounds that the format does not say are written out.
+/// Schema of an integer; bounds that the format does not imply are written out.
 fn integer(least: i128, most: i128) -> Value {
     let small = least >= i128::from(i32::MIN) && most <= i128::from(i32::MAX);
     let mut schema = json!({"type": "integer", "format": if small { "int32" } else { "int64" }});

@@ -9,25 +9,20 @@ use serde::de::value::Error;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Error as _, IntoDeserializer, Visitor};
 use std::cell::Cell;
 
-/// What a type reads.
+/// Form of the data that a type deserializes from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Shape {
-    /// Not requested yet.
+    /// No deserializer method was called yet.
     #[default]
     Unknown,
-    /// Any value.
     Any,
-    /// `true` or `false`.
     Bool,
     /// A whole number of this range.
     Integer(i128, i128),
-    /// A number.
     Number,
-    /// A text.
     Text,
     /// A type that is read from a text or a number by rules of its own, by name.
     Special(&'static str),
-    /// A list.
     List(Box<Shape>),
     /// An object with any keys.
     Map(Box<Shape>),
