@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 1024;
 pub struct ServiceWarning {
     pub namespace: String,
     pub name: String,
-    /// Reason in CamelCase.
+    /// Reason of the Event, in CamelCase.
     pub reason: &'static str,
     /// Fault and its effect.
     pub message: String,

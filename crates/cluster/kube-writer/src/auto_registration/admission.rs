@@ -16,7 +16,8 @@ pub(super) fn admit(
         let Some(name) = request.made_entry() else {
             tracing::warn!(
                 group = request.group,
-                "a proxy without address or namespace, or with a network that makes no name, cannot be registered"
+                "a proxy without address or namespace, or with a network that makes no name, cannot be \
+                 registered"
             );
             return Ok(None);
         };

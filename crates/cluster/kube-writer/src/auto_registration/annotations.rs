@@ -2,10 +2,10 @@
 //! events. Pure: works on the object of the API server, so that unknown fields are kept.
 //!
 //! ```text
-//!             connect                        disconnect                     grace period over
-//!   (nothing) ───────▶ connectedAt, controller ────────▶ disconnectedAt, controller ────────▶ deleted, or without its health
-//!                            ▲                                  │
-//!                            └──────────────── connect ─────────┘
+//!            connect                     disconnect                     grace period
+//!  (nothing) ──────▶ connectedAt, controller ─────▶ disconnectedAt, controller ─────▶ deleted, or
+//!                          ▲                               │                          without its health
+//!                          └───────────── connect ─────────┘
 //! ```
 //!
 //! All replicas follow these rules, without a leader. A write that conflicts with another one fails by the
@@ -61,7 +61,7 @@ pub(super) enum CleanUp {
     Delete,
     /// Write its status: its health is no longer known, and the object was changed accordingly.
     ForgetHealth,
-    /// Keep it.
+    /// Keep the entry unchanged.
     Leave,
 }
 

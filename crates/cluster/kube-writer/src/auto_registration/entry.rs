@@ -104,7 +104,11 @@ pub(super) fn make(
         // A group from a file: there is no owner in the API server.
         "" => json!([]),
         uid => json!([{
-            "apiVersion": API, "kind": "WorkloadGroup", "name": *meta.key.name, "uid": uid, "controller": true,
+            "apiVersion": API,
+            "kind": "WorkloadGroup",
+            "name": *meta.key.name,
+            "uid": uid,
+            "controller": true,
         }]),
     };
     json!({

@@ -73,7 +73,7 @@ impl EventReceiver {
         Some(self.0.recv().await?.into_values().flatten().collect())
     }
 
-    /// Queued events.
+    /// Returns the queued events, without waiting.
     pub(super) fn take(&mut self) -> Vec<Event> {
         self.0.take().into_values().flatten().collect()
     }

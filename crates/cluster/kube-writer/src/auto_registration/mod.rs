@@ -102,7 +102,7 @@ pub enum Written {
     /// An entry was marked as disconnected.
     Unregistered,
     Deleted,
-    /// A write failed.
+    /// A write or deletion of an entry failed.
     Failed,
 }
 
@@ -214,7 +214,7 @@ pub struct RegistrationSettings {
     pub observer: Arc<dyn EntryObserver>,
 }
 
-/// Creates both ends.
+/// Creates the handle of connections and the task that writes entries.
 #[must_use]
 pub fn registrations(
     client: Client,
@@ -260,7 +260,9 @@ impl Registrations {
                 }
             };
             tokio::select! {
-                Some(events) = self.events.recv() => events.into_iter().for_each(|event| self.tracker.take(event)),
+                Some(events) = self.events.recv() => {
+                    events.into_iter().for_each(|event| self.tracker.take(event));
+                }
                 Some(done) = tasks.join_next() => match done {
                     Ok((name, task, outcome)) => self.tracker.done(&name, &task, outcome, Instant::now()),
                     Err(error) => tracing::error!(%error, "a write of a WorkloadEntry panicked"),

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// Maximum attempts of a task that may never succeed.
 const TRIES: u32 = 5;
-/// Pauses between attempts.
+/// Delays between attempts: 5 ms, doubled up to 15 s.
 const RETRY: BackoffPolicy =
     BackoffPolicy::new(Duration::from_millis(5), Duration::from_secs(15)).with_jitter(0.0);
 /// Maximum burst of requests for one entry; each is regained after [`REGAIN`].
@@ -37,7 +37,7 @@ const BETWEEN_CLEAN_UPS: Duration = Duration::from_millis(50);
 pub(super) enum Event {
     /// A connection with this number began.
     Connected { connection: u64, entry: EntryName, request: RegistrationRequest, at: Timestamp },
-    /// The connection ended.
+    /// The connection with this number ended.
     Disconnected { connection: u64, entry: EntryName, at: Timestamp },
     /// The workload reported its health.
     Health { entry: EntryName, at: Timestamp, health: Result<(), String> },
@@ -56,7 +56,7 @@ pub(super) enum Task {
     Connect { request: RegistrationRequest, at: Timestamp },
     /// Marks it as disconnected since `at`.
     Disconnect { at: Timestamp },
-    /// Writes its health.
+    /// Writes the health condition that was reported at `at`.
     Report { at: Timestamp, health: Result<(), String> },
     /// Deletes the entry if it is unchanged since it was `seen`, and `is_sure`.
     CleanUp { seen: Seen, is_sure: bool },
@@ -70,11 +70,11 @@ pub(super) enum Outcome {
     Elsewhere,
     /// The entry is unchanged since it was seen, and has to be checked once more.
     Again,
-    /// A transient failure.
+    /// A transient failure: try again after [`RETRY`].
     Retry,
     /// The entry does not exist, or not yet.
     Missing,
-    /// A permanent failure.
+    /// A permanent failure: drop the task.
     GiveUp,
 }
 
@@ -186,7 +186,7 @@ pub(super) struct ConnectionTracker {
     /// connections.
     agenda: DeadlineQueue<EntryName, Option<Instant>>,
     next_clean_up: Option<Instant>,
-    /// True during shutdown.
+    /// True during shutdown: a transient failure then ends a task after [`TRIES`] attempts.
     is_ending: bool,
 }
 

@@ -396,7 +396,8 @@ proptest! {
                     let at = later(at(time + wrong[replica]), known);
                     // It connects before the other replica sees that it left.
                     let (connection, entry) = (number as u64, name());
-                    replicas[replica].tracker.take(Event::Connected { connection, entry, request: request(), at });
+                    let event = Event::Connected { connection, entry, request: request(), at };
+                    replicas[replica].tracker.take(event);
                     time += 1;
                     if let Some((old, number)) = connected.replace((replica, number as u64)) {
                         replicas[old].disconnect(number, time + wrong[old]);
@@ -419,7 +420,10 @@ proptest! {
         }
         let annotations = annotations_of(&entry);
         match connected {
-            Some((replica, _)) => prop_assert_eq!((annotations[0], annotations[1].is_some(), annotations[2]), (Some(NAMES[replica]), true, None)),
+            Some((replica, _)) => prop_assert_eq!(
+                (annotations[0], annotations[1].is_some(), annotations[2]),
+                (Some(NAMES[replica]), true, None)
+            ),
             None => prop_assert!(annotations[1].is_none(), "{:?}", annotations),
         }
     }

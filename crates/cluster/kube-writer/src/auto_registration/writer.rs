@@ -82,7 +82,11 @@ impl Writer {
             (ErrorClass::Gone, _) => Outcome::Missing,
             (ErrorClass::Conflict, _) => Outcome::Retry,
             (ErrorClass::Rejected, Some(_)) => {
-                tracing::warn!(entry = %name, reason, "the API server refuses a WorkloadEntry; the next sweep tries again");
+                tracing::warn!(
+                    entry = %name,
+                    reason,
+                    "the API server refuses a WorkloadEntry; retrying in the next sweep"
+                );
                 Outcome::GiveUp
             }
             (_, status) => {
@@ -102,7 +106,11 @@ impl Writer {
             Ok(object) => object,
             Err(error) if error.class == ErrorClass::Gone && !request.group.is_empty() => {
                 let Some(group) = group_of(request, &(self.world)()) else {
-                    tracing::warn!(entry = %name, group = request.group, "the WorkloadGroup is gone, no entry is made");
+                    tracing::warn!(
+                        entry = %name,
+                        group = request.group,
+                        "the WorkloadGroup does not exist; no WorkloadEntry is created"
+                    );
                     return Ok(Outcome::GiveUp);
                 };
                 let object = make(name, &group, request, &self.replica, at);
@@ -163,7 +171,9 @@ impl Writer {
             CleanUp::Delete => {
                 let version = object.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
                 let options = serde_json::json!({
-                    "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"resourceVersion": version},
+                    "apiVersion": "v1",
+                    "kind": "DeleteOptions",
+                    "preconditions": {"resourceVersion": version},
                 });
                 match self.send(http::Method::DELETE, &path(name), &options).await {
                     Err(error) if error.class != ErrorClass::Gone => return Err(error),

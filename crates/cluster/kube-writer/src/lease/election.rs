@@ -102,7 +102,7 @@ impl Election {
         self.leads_until.filter(|until| *until > now)
     }
 
-    /// Next action.
+    /// Returns the action that is due: wait, read or write the Lease.
     pub(super) fn step(&self, now: Instant) -> Step {
         if now < self.next {
             return Step::Wait(self.next);

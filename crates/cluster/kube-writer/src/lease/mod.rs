@@ -238,10 +238,14 @@ impl Elector {
         let before = self.sender.send_replace(until);
         match (before, until) {
             (None, Some(_)) => {
-                tracing::info!(lease = %name, %identity, "this process leads: it holds the Lease")
+                tracing::info!(lease = %name, %identity, "acquired leadership: this replica holds the Lease")
             }
             (Some(_), None) => {
-                tracing::info!(lease = %name, %identity, "this process leads no more: the Lease is released or lost")
+                tracing::info!(
+                    lease = %name,
+                    %identity,
+                    "lost leadership: the Lease was released, taken over or not renewed in time"
+                )
             }
             _ => {}
         }

@@ -112,7 +112,7 @@ pub struct StatusSettings {
     pub revision: watch::Receiver<Revision>,
     /// Receiver of watch events.
     pub observer: Arc<dyn Observer>,
-    /// Receiver of writes.
+    /// Receiver of the results of writes, for metrics.
     pub written: Arc<dyn WriteObserver>,
 }
 
@@ -308,7 +308,12 @@ impl StatusWriter {
                 }
             }
             WatchUpdate::Failed(reason) => {
-                tracing::debug!(cluster = %self.settings.cluster, %kind, reason, "stored statuses cannot be read");
+                tracing::debug!(
+                    cluster = %self.settings.cluster,
+                    %kind,
+                    reason,
+                    "stored statuses cannot be read"
+                );
             }
             WatchUpdate::Healthy => {}
         }
@@ -412,7 +417,11 @@ impl StatusWriter {
     /// Logs a warning once for each kind, not for each of a thousand objects.
     fn failed(&mut self, key: &ObjectKey, reason: &str) {
         if self.failing.insert(key.kind) {
-            tracing::warn!(object = %key, reason, "cannot write the status; retrying (others of the kind: debug)");
+            tracing::warn!(
+                object = %key,
+                reason,
+                "cannot write the status; retrying (others of the kind: debug)"
+            );
         } else {
             tracing::debug!(object = %key, reason, "cannot write the status; retrying");
         }

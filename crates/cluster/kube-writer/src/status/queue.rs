@@ -313,7 +313,11 @@ impl StatusQueue {
             entry.written = None;
             entry.failed(now);
             let at = entry.not_before?;
-            tracing::debug!(object = %key, failures = entry.failures, "another controller writes this status too");
+            tracing::debug!(
+                object = %key,
+                failures = entry.failures,
+                "another controller writes this status too"
+            );
             self.later.set(key, at);
             return None;
         }
