@@ -62,13 +62,13 @@ const REFRESH: &str = "60s";
 /// Node of the client.
 #[derive(Args, Clone, Debug)]
 pub struct Identity {
-    /// The name of the client's pod or workload
+    /// Name of the client's Pod or workload
     #[arg(long, default_value = "client")]
     name: String,
-    /// The namespace whose configuration it gets
+    /// Namespace whose configuration the client gets
     #[arg(long, default_value = "default", value_parser = namespace)]
     namespace: String,
-    /// The client's address: that of its workload in the registry. Without it, an Envoy is at 127.0.0.1, and
+    /// Address of the client: that of its workload in the registry. Without it, an Envoy is at 127.0.0.1, and
     /// a gRPC client is no workload
     #[arg(long)]
     ip: Option<IpAddr>,
@@ -77,10 +77,10 @@ pub struct Identity {
     /// Labels of the workload; may repeat
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// The cluster that it belongs to
+    /// Cluster that the client belongs to
     #[arg(long, default_value = "Kubernetes")]
     cluster_id: String,
-    /// Where it runs: region/zone/sub_zone. For gRPC it comes before the locality of its workload
+    /// Locality of the client: region/zone/sub_zone. For gRPC it overrides the locality of the workload
     #[arg(long, default_value = "")]
     locality: String,
     /// More node metadata; may repeat
@@ -96,13 +96,13 @@ pub struct Envoy {
     /// Sidecar, or a gateway
     #[arg(long, value_enum, default_value = "sidecar")]
     kind: EnvoyKind,
-    /// How traffic reaches it: `none` binds the listeners' own ports
+    /// Interception of traffic: `none` binds the listeners' own ports
     #[arg(long, value_enum, default_value = "none")]
     interception: Interception,
     /// Delta or state-of-the-world xDS
     #[arg(long, value_enum, default_value = "delta")]
     protocol: XdsProtocol,
-    /// Where Envoy's own admin pages are
+    /// Address of Envoy's admin interface
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15000")]
     envoy_admin_address: String,
 }
@@ -112,7 +112,7 @@ pub struct Envoy {
 pub struct Grpc {
     #[command(flatten)]
     identity: Identity,
-    /// Where cert-chain.pem, key.pem and root-cert.pem are, for mutual TLS; read again when they change
+    /// Folder with cert-chain.pem, key.pem and root-cert.pem for mutual TLS; read again when they change
     #[arg(long, value_name = "FOLDER")]
     certificates: Option<PathBuf>,
 }
@@ -132,7 +132,6 @@ enum Interception {
     Tproxy,
 }
 
-/// Variant of xDS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum XdsProtocol {
     Delta,
@@ -191,7 +190,10 @@ impl Bootstrap {
         let captures = captures.filter(|(_, value)| matches!(value.as_str(), "true" | "1"));
         absent
             .chain(captures.map(|(key, value)| {
-                format!("--metadata {key}={value}: only Istio's agent answers DNS queries, and the client has none")
+                format!(
+                    "--metadata {key}={value}: only Istio's agent answers DNS queries, and the client has \
+                     none"
+                )
             }))
             .collect()
     }
@@ -387,13 +389,18 @@ impl PodTarget {
                 "type": "STATIC", "connect_timeout": "1s",
                 "load_assignment": {
                     "cluster_name": "envoy-admin",
-                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address("127.0.0.1", ADMIN_PORT)}}]}],
+                    "endpoints": [{"lb_endpoints": [{
+                        "endpoint": {"address": address("127.0.0.1", ADMIN_PORT)},
+                    }]}],
                 },
             }));
         }
         bootstrap
     }
 }
+
+const CONNECTION_MANAGER: &str = "type.googleapis.com/\
+    envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 
 /// Admin port of the Envoys of Pods.
 const ADMIN_PORT: u16 = 15000;
@@ -407,7 +414,7 @@ fn page(stat_prefix: &str, path: &str, port: u16, of_admin: &str) -> Value {
         "filter_chains": [{"filters": [{
             "name": "envoy.filters.network.http_connection_manager",
             "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "@type": CONNECTION_MANAGER,
                 "stat_prefix": stat_prefix,
                 "route_config": {"virtual_hosts": [{
                     "name": name, "domains": ["*"],
@@ -418,7 +425,9 @@ fn page(stat_prefix: &str, path: &str, port: u16, of_admin: &str) -> Value {
                 }]},
                 "http_filters": [{
                     "name": "envoy.filters.http.router",
-                    "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+                    "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+                    },
                 }],
             },
         }]}],
@@ -436,7 +445,9 @@ fn xds_cluster(target: &Target) -> Value {
     let mut cluster = json!({
         "name": "xds-grpc", "alt_stat_name": stats::cluster("xds-grpc"),
         "type": "STRICT_DNS", "connect_timeout": "1s",
-        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options,
+        },
         "load_assignment": {
             "cluster_name": "xds-grpc",
             "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}],

@@ -34,7 +34,6 @@ pub(super) struct Target {
     tls: Option<Tls>,
 }
 
-/// Settings for TLS.
 struct Tls {
     authorities: Authorities,
     proof: Proof,
@@ -103,7 +102,7 @@ fn absolute(name: &str, path: &Path) -> anyhow::Result<String> {
 }
 
 impl Target {
-    /// Plaintext connection.
+    /// Creates a target without TLS.
     pub(super) fn plain(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), port, tls: None }
     }
@@ -157,7 +156,10 @@ impl Target {
         let san_type = if is_ip { "IP_ADDRESS" } else { "DNS" };
         let mut context = json!({
             "alpn_protocols": ["h2"],
-            "tls_params": {"tls_minimum_protocol_version": "TLSv1_2", "tls_maximum_protocol_version": "TLSv1_3"},
+            "tls_params": {
+                "tls_minimum_protocol_version": "TLSv1_2",
+                "tls_maximum_protocol_version": "TLSv1_3",
+            },
             "validation_context": {
                 "trusted_ca": tls.authorities.source(),
                 "match_typed_subject_alt_names": [{"san_type": san_type, "matcher": {"exact": self.host}}],

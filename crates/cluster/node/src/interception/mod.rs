@@ -16,16 +16,16 @@ use std::process::{Command, Output, Stdio};
 /// Maximum wait in seconds for another process that writes rules.
 const PATIENCE: &str = "10";
 
-/// Writes the rules that lead a Pod's connections to its Envoy.
+/// Writes the iptables rules that redirect a Pod's connections to its Envoy.
 #[derive(Args, Clone, Debug)]
 pub struct IstioIptables {
-    /// Where Envoy takes connections that leave the Pod
+    /// Port of Envoy for connections that leave the Pod
     #[arg(short = 'p', long = "envoy-port", value_name = "PORT", default_value = "15001")]
     outbound_port: Port,
-    /// Where Envoy takes connections to the Pod
+    /// Port of Envoy for connections to the Pod
     #[arg(short = 'z', long = "inbound-capture-port", value_name = "PORT", default_value = "15006")]
     inbound_port: Port,
-    /// Where tunnels to the Pod end
+    /// Port of Envoy for HBONE tunnels to the Pod
     #[arg(short = 'e', long = "inbound-tunnel-port", value_name = "PORT", default_value = "15008")]
     tunnel_port: Port,
     /// Envoy's user: its connections are not redirected
@@ -34,7 +34,7 @@ pub struct IstioIptables {
     /// Envoy's group: its connections are not redirected
     #[arg(short = 'g', long = "proxy-gid", value_name = "GID", default_value = "1337")]
     group: u32,
-    /// How connections to the Pod get to Envoy
+    /// Mode of intercepting connections to the Pod
     #[arg(
         short = 'm',
         long = "istio-inbound-interception-mode",
@@ -43,31 +43,73 @@ pub struct IstioIptables {
         default_value = "REDIRECT"
     )]
     mode: Mode,
-    /// The Pod's ports whose connections go through Envoy, between commas; * for all
-    #[arg(short = 'b', long = "istio-inbound-ports", value_name = "PORTS", default_value = "*", value_parser = listed::<Port>)]
+    /// Ports of the Pod whose connections go through Envoy, separated by commas; * for all
+    #[arg(
+        short = 'b',
+        long = "istio-inbound-ports",
+        value_name = "PORTS",
+        default_value = "*",
+        value_parser = listed::<Port>
+    )]
     inbound: Listed<Port>,
-    /// Ports excluded from the above
-    #[arg(short = 'd', long = "istio-local-exclude-ports", value_name = "PORTS", default_value = "", value_parser = many::<Port>)]
+    /// Ports excluded from --istio-inbound-ports
+    #[arg(
+        short = 'd',
+        long = "istio-local-exclude-ports",
+        value_name = "PORTS",
+        default_value = "",
+        value_parser = many::<Port>
+    )]
     not_inbound: Many<Port>,
-    /// The blocks of addresses to which connections go through Envoy, between commas; * for all
-    #[arg(short = 'i', long = "istio-service-cidr", value_name = "CIDRS", default_value = "*", value_parser = listed::<Block>)]
+    /// Destination address blocks whose connections go through Envoy, separated by commas; * for all
+    #[arg(
+        short = 'i',
+        long = "istio-service-cidr",
+        value_name = "CIDRS",
+        default_value = "*",
+        value_parser = listed::<Block>
+    )]
     outbound: Listed<Block>,
-    /// Address blocks excluded from the above
-    #[arg(short = 'x', long = "istio-service-exclude-cidr", value_name = "CIDRS", default_value = "", value_parser = many::<Block>)]
+    /// Address blocks excluded from --istio-service-cidr
+    #[arg(
+        short = 'x',
+        long = "istio-service-exclude-cidr",
+        value_name = "CIDRS",
+        default_value = "",
+        value_parser = many::<Block>
+    )]
     not_outbound: Many<Block>,
-    /// Ports to which connections go through Envoy whatever their address
-    #[arg(short = 'q', long = "istio-outbound-ports", value_name = "PORTS", default_value = "", value_parser = many::<Port>)]
+    /// Destination ports whose connections go through Envoy at any address
+    #[arg(
+        short = 'q',
+        long = "istio-outbound-ports",
+        value_name = "PORTS",
+        default_value = "",
+        value_parser = many::<Port>
+    )]
     outbound_ports: Many<Port>,
-    /// Ports to which connections do not go through Envoy
-    #[arg(short = 'o', long = "istio-local-outbound-ports-exclude", value_name = "PORTS", default_value = "", value_parser = many::<Port>)]
+    /// Destination ports whose connections do not go through Envoy
+    #[arg(
+        short = 'o',
+        long = "istio-local-outbound-ports-exclude",
+        value_name = "PORTS",
+        default_value = "",
+        value_parser = many::<Port>
+    )]
     not_outbound_ports: Many<Port>,
-    /// Interfaces whose connections do not go through Envoy
-    #[arg(short = 'c', long = "istio-exclude-interfaces", value_name = "NAMES", default_value = "", value_parser = many::<Interface>)]
+    /// Network interfaces whose connections do not go through Envoy
+    #[arg(
+        short = 'c',
+        long = "istio-exclude-interfaces",
+        value_name = "NAMES",
+        default_value = "",
+        value_parser = many::<Interface>
+    )]
     not_interfaces: Many<Interface>,
-    /// The mark of packets that stay on the Pod, with TPROXY
+    /// Mark of packets that stay on the Pod, with TPROXY
     #[arg(short = 't', long = "istio-inbound-tproxy-mark", value_name = "MARK", default_value = "1337")]
     mark: u32,
-    /// The routing table for such packets
+    /// Routing table of marked packets, with TPROXY
     #[arg(
         short = 'r',
         long = "istio-inbound-tproxy-route-table",
@@ -75,7 +117,7 @@ pub struct IstioIptables {
         default_value = "133"
     )]
     table: u32,
-    /// Prints the rules, and writes none
+    /// Prints the rules without applying them
     #[arg(short = 'n', long)]
     dry_run: bool,
 }

@@ -1,8 +1,8 @@
 //! Redirection rules of a Pod as input for `iptables-restore`. No IO.
 //!
 //! ```text
-//!  to the Pod    PREROUTING ─▶ ISTIO_INBOUND ─▶ Envoy's inbound port ─▶ the program, from 127.0.0.6 or over lo
-//!  of the Pod    OUTPUT ─▶ ISTIO_OUTPUT ─▶ Envoy's outbound port ─▶ Envoy, by its user and group, goes out
+//!  to the Pod    PREROUTING ─▶ ISTIO_INBOUND ─▶ Envoy's inbound port ─▶ application, from 127.0.0.6 or lo
+//!  of the Pod    OUTPUT ─▶ ISTIO_OUTPUT ─▶ Envoy's outbound port ─▶ network, by Envoy's user and group
 //! ```
 
 use pilotfish_webhook::inject::traffic::{Block, Interface, Listed, Port};
@@ -51,9 +51,9 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Jump {
     pub table: &'static str,
-    /// System chain.
+    /// System chain, such as `PREROUTING`.
     pub from: &'static str,
-    /// Our chain.
+    /// Chain of the interception, such as `ISTIO_INBOUND`.
     pub to: &'static str,
 }
 
