@@ -13,7 +13,6 @@ pub struct Request {
     pub method: &'static str,
     /// Path without the server.
     pub path: &'static str,
-    /// JSON body.
     pub body: Value,
 }
 

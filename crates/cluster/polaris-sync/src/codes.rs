@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureClass {
-    /// Temporary: retry later.
+    /// A temporary failure: retry with backoff.
     Transient,
     /// The token is missing, invalid or lacks permission: an operator has to act, so retry rarely.
     Denied,

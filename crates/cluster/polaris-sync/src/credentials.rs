@@ -16,10 +16,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(300);
 /// Source of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TokenSource {
-    /// No token.
+    /// Requests are sent without a token.
     #[default]
     None,
-    /// A fixed token.
+    /// A token that never changes.
     Text(Arc<str>),
     /// A file, whose content may be replaced.
     File(PathBuf),
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads nothing yet.
+    /// Creates the credentials; a file is not read before the first request.
     #[must_use]
     pub fn new(source: TokenSource, operator: Option<String>) -> Self {
         let mut state = State::default();

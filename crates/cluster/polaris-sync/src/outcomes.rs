@@ -24,7 +24,7 @@ pub(crate) enum Outcome {
     Done,
     /// It already existed, and may differ from the desired state.
     Exists,
-    /// Not written.
+    /// Not written, for this reason.
     Failed(Failure),
 }
 

@@ -55,7 +55,7 @@ impl Progress for () {
 pub struct PassReport {
     /// Number of successful calls and of their elements, by operation.
     pub calls: BTreeMap<&'static str, (usize, usize)>,
-    /// Services to retry.
+    /// Services with a failed write, which the next pass retries.
     pub left: BTreeSet<ServiceKey>,
     /// Number of elements that failed and are retried.
     pub failed: usize,
@@ -294,7 +294,8 @@ impl Session {
             tracing::warn!(
                 instances = new.len(),
                 %first,
-                "Polaris acknowledged deletions, and shows the instances as before; they are not deleted again"
+                "Polaris acknowledged deletions, and shows the instances as before; they are not deleted \
+                 again"
             );
         }
         self.remember();
@@ -361,7 +362,8 @@ impl Session {
                 tracing::warn!(
                     deletions,
                     owned,
-                    "holding back deletions until a second read of the cluster confirms them: they exceed the guard"
+                    "holding back deletions until a second read of the cluster confirms them: they exceed \
+                     the guard"
                 );
                 (plan.without_deletions(), deletions)
             }
@@ -439,11 +441,21 @@ impl Session {
             self.metrics.elements.with_label_values(&[operation, failure.class.as_str()]).inc();
             if failure.class == FailureClass::Refused {
                 report.refused += 1;
-                tracing::warn!(operation, element = %element(call, at), reason = %failure, "Polaris refused an element of a write; it is not retried");
+                tracing::warn!(
+                    operation,
+                    element = %element(call, at),
+                    reason = %failure,
+                    "Polaris refused an element of a write; not retrying"
+                );
             } else {
                 report.failed += 1;
                 report.left.extend(service.cloned());
-                tracing::debug!(operation, element = %element(call, at), reason = %failure, "a write to Polaris failed; it is retried");
+                tracing::debug!(
+                    operation,
+                    element = %element(call, at),
+                    reason = %failure,
+                    "a write to Polaris failed; retrying"
+                );
             }
             if let Some(service) = service {
                 self.problem(service, format!("{}: {operation}: {failure}", element(call, at)));

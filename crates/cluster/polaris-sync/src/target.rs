@@ -144,7 +144,8 @@ fn fit_metadata(metadata: &mut Metadata, most: usize, problems: &mut Vec<String>
             metadata.remove(key);
         }
         problems.push(format!(
-            "metadata has {over} entries more than fit ({MAX_METADATA} with ours); {first:?} and those after it are left out"
+            "metadata has {over} entries more than fit ({MAX_METADATA} with ours); {first:?} and those after \
+             it are left out"
         ));
     }
 }
