@@ -35,7 +35,7 @@ impl Desired {
     }
 }
 
-/// A desired service.
+/// Desired state of a service in the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredService {
     /// Minimum metadata: other owners may add theirs.
@@ -48,7 +48,7 @@ pub struct DesiredService {
     pub instances: BTreeMap<Place, Instance>,
 }
 
-/// A desired instance.
+/// Desired state of an instance in the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
     /// Name and transport protocol of the port: `http/TCP`.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  Kubernetes objects ─▶ Cluster ─ Desired ─┐
-//!                        (pure)             ├─▶ plan ─ Plan: calls in phases ─▶ client: sends calls, updates Actual
-//!  the other registry ── client ─ Actual ───┘
+//!                        (pure)             ├─▶ plan ─ Plan: calls in phases ─▶ client: sends calls,
+//!  the other registry ── client ─ Actual ───┘                                          updates Actual
 //! ```
 //!
 //! Nothing here reacts to single events: [`plan()`] compares the desired content of [`Cluster`] with the

@@ -20,7 +20,6 @@ impl ServiceKey {
 }
 
 impl fmt::Display for ServiceKey {
-    /// Formats `namespace/name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }

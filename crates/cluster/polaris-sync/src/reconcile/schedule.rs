@@ -9,7 +9,7 @@ use pilotfish_runtime::{Backoff, BackoffPolicy, Jitter};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Delays and intervals.
+/// Delays and intervals of comparisons.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScheduleSettings {
     /// Quiet time: a change waits until there was no other change for this time.
@@ -19,7 +19,7 @@ pub struct ScheduleSettings {
     /// Interval of full comparisons; up to a tenth is added, so that replicas and clusters do not
     /// synchronize.
     pub resync: Duration,
-    /// Backoff of retries.
+    /// Delay before a failed pass is repeated.
     pub backoff: BackoffPolicy,
 }
 
@@ -40,11 +40,11 @@ impl Default for ScheduleSettings {
 pub enum Pass {
     /// Everything, after the registry was read.
     All,
-    /// Only these services.
+    /// These services, compared with the registry's last known state.
     Services(BTreeSet<ServiceKey>),
 }
 
-/// Next action.
+/// Action that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Wait until this time, unless something changes.

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 /// Prefix of all annotations.
 const PREFIX: &str = "polarismesh.cn/";
 
-/// Default weight.
+/// Weight of an instance without an annotation, as in Polaris.
 const WEIGHT: u32 = 100;
-/// Maximum weight.
+/// Maximum weight; larger values are an error.
 const MOST_WEIGHT: u32 = 65_535;
 
 /// `polarismesh.cn/sync` of a Service or Namespace; `None` if it is missing.

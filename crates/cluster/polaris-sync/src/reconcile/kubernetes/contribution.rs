@@ -31,7 +31,7 @@ pub(super) struct Endpoints<'a> {
     pub(super) pods: &'a BTreeMap<ObjectName, Labels>,
 }
 
-/// Converts a Service.
+/// Returns the desired services and problems of a Service.
 pub(super) fn contribution(
     target: &dyn Target,
     service: &Typed<Service>,

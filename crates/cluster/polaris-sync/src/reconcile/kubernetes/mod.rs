@@ -33,7 +33,7 @@ pub enum Mode {
 /// Settings of reading a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// Default without annotations.
+    /// Mode of Services without the annotation `sync` on them or their Namespace.
     pub mode: Mode,
     /// Namespaces that are not synced, in addition to system namespaces.
     pub ignored: BTreeSet<Text>,
@@ -57,7 +57,6 @@ impl ObjectName {
 }
 
 impl fmt::Display for ObjectName {
-    /// Formats `namespace/name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
