@@ -62,14 +62,14 @@ pub(crate) struct Material {
     pub(crate) authority_key: String,
     /// Expiry of the first authority.
     pub(crate) authority_expires: SystemTime,
-    /// Serving certificate.
+    /// Serving certificate, in PEM.
     pub(crate) certificate: String,
-    /// Key of the serving certificate.
+    /// Private key of the serving certificate, in PEM.
     pub(crate) key: String,
 }
 
 impl std::fmt::Debug for Material {
-    /// Without keys.
+    /// Omits the private keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Material").field("authorities", &self.authorities).finish_non_exhaustive()
     }

@@ -69,7 +69,7 @@ pub struct WebhookControllerSettings {
     /// process can have it.
     pub url: Option<String>,
     pub lifetimes: CertificateLifetimes,
-    /// Time for certificates.
+    /// Source of time for validity and renewal of certificates.
     pub clock: Clock,
 }
 
@@ -78,9 +78,9 @@ pub struct WebhookController {
     client: Client,
     settings: WebhookControllerSettings,
     certificates: Arc<Certificates>,
-    /// Certificates in use.
+    /// Certificates that the server uses; `None` before the first step.
     serving: Option<Material>,
-    /// Last logged error.
+    /// Last logged error, to log each one once.
     reported: Option<String>,
     limiter: RateLimiter,
     /// True if the throttling has been logged.
@@ -300,8 +300,9 @@ impl WebhookController {
             tracing::warn!(
                 name,
                 reason = %error,
-                "the authorities in this tag's configuration are out of date and may not be replaced: Pods of the tag are not \
-                 created; name the tag in the chart (revisionTags), or run `istioctl tag set` again with --overwrite"
+                "the authorities in this tag's configuration are out of date and may not be replaced: Pods \
+                 of the tag are not created; name the tag in the chart (revisionTags), or run `istioctl tag \
+                 set` again with --overwrite"
             );
         }
     }
@@ -375,8 +376,8 @@ impl WebhookController {
             }
             Err(_) => {
                 tracing::warn!(
-                    "setting the failure policy Ignore timed out: objects are refused until a webhook responds \
-                     again"
+                    "setting the failure policy Ignore timed out: objects are refused until a webhook \
+                     responds again"
                 )
             }
         }

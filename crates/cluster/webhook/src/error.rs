@@ -20,7 +20,7 @@ impl StepError {
         Self { step, reason: error.message, class: Some(error.class) }
     }
 
-    /// A local failure.
+    /// Creates the error of a step that failed without a request.
     pub(crate) fn local(step: &'static str, reason: impl Into<String>) -> Self {
         Self { step, reason: reason.into(), class: None }
     }

@@ -22,7 +22,6 @@ pub(crate) struct DesiredWebhook<'a> {
     pub(crate) authorities: &'a str,
     /// URL for API servers outside of the cluster's network; `None` to keep the Service.
     pub(crate) url: Option<&'a str>,
-    /// Failure policy.
     pub(crate) policy: Policy,
 }
 

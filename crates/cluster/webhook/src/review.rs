@@ -5,7 +5,7 @@ use base64::Engine;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Supported API version.
+/// `apiVersion` of the reviews that are answered.
 const VERSION: &str = "admission.k8s.io/v1";
 
 /// Review request of the API server.
@@ -100,7 +100,7 @@ pub(crate) fn values(json: &[u8]) -> usize {
     count
 }
 
-/// Review response.
+/// Response to a review request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Response {
@@ -127,7 +127,7 @@ pub(crate) struct Response {
 pub(crate) struct Status {
     /// HTTP status for the client.
     pub(crate) code: u16,
-    /// Machine-readable reason.
+    /// Machine-readable reason, such as `Invalid`.
     pub(crate) reason: &'static str,
     /// Message in full sentences.
     pub(crate) message: String,
@@ -151,7 +151,7 @@ pub(crate) struct Details {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Cause {
-    /// Machine-readable reason.
+    /// Machine-readable reason, such as `FieldValueInvalid`.
     pub(crate) reason: &'static str,
     /// Problem of the field.
     pub(crate) message: String,
@@ -161,7 +161,7 @@ pub(crate) struct Cause {
 }
 
 impl Response {
-    /// Accepts the object.
+    /// Response that accepts the object unchanged.
     #[must_use]
     pub(crate) fn allowed(uid: impl Into<String>) -> Self {
         let uid = uid.into();

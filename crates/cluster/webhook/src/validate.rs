@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Maximum number of listed problems of each severity; further ones are counted.
 const MOST: usize = 20;
 
-/// Validates objects.
+/// Validation of objects before the API server stores them.
 #[derive(Clone)]
 pub struct Validator {
     checks: Vec<ObjectCheck>,

@@ -31,7 +31,8 @@ pub(super) fn warning(annotations: &BTreeMap<&str, &str>) -> Option<String> {
         return None;
     }
     warning(&format!(
-        "proxyMetadata.{CAPTURE}: not captured: the sidecar is an Envoy without Istio's agent; names are resolved as without a sidecar"
+        "proxyMetadata.{CAPTURE}: not captured: the sidecar is an Envoy without Istio's agent; names are \
+         resolved as without a sidecar"
     ))
 }
 

@@ -43,7 +43,7 @@ impl Json {
         })
     }
 
-    /// String value.
+    /// The string, if the value is one.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {

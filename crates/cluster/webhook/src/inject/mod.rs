@@ -1,8 +1,8 @@
 //! Sidecar injection into Pods and Pod templates.
 //!
 //! ```text
-//!  Pod ──▶ rules ──▶ template (with the bootstrap of this Pod) ──▶ merge ──▶ Pod with a sidecar ──▶ patch (webhook)
-//!                                                                                              └──▶ document (files)
+//!  Pod ─▶ rules ─▶ template (with the Pod's bootstrap) ─▶ merge ─▶ Pod with a sidecar ─▶ patch (webhook)
+//!                                                                                    └─▶ document (files)
 //! ```
 //!
 //! No IO.
@@ -78,7 +78,7 @@ impl Injector {
         Ok(this)
     }
 
-    /// Sets the revision.
+    /// Sets the control plane's revision, a value of the template.
     #[must_use]
     pub fn with_revision(self, revision: &Revision) -> Self {
         Self { revision: revision.label().to_owned(), ..self }

@@ -17,7 +17,7 @@ pub enum Step {
         /// Location as a JSON pointer.
         path: String,
     },
-    /// Replaces the value.
+    /// Replaces a field's or item's value.
     Replace {
         /// Location as a JSON pointer.
         path: String,

@@ -18,7 +18,7 @@ pub enum Left {
     HostNetwork,
     /// It already has a sidecar.
     Present,
-    /// It opts out.
+    /// It opts out by label or annotation `sidecar.istio.io/inject`.
     Declined,
     /// It is in a system namespace.
     System,

@@ -5,7 +5,7 @@ use minijinja::{Environment, UndefinedBehavior, context};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Default template.
+/// Template of the sidecar's containers and volumes, unless another one is configured.
 pub const DEFAULT: &str = include_str!("default.yaml.j2");
 
 /// Maximum size of a template's output in bytes.
@@ -36,7 +36,6 @@ pub enum TemplateError {
     Annotation { name: &'static str, why: String },
 }
 
-/// A parsed template.
 pub(crate) struct Template {
     environment: Environment<'static>,
     text: String,
@@ -63,7 +62,6 @@ impl Template {
         Ok(Self { environment, text: text.to_owned() })
     }
 
-    /// Text as written.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

@@ -12,7 +12,6 @@ const MOST: usize = 256;
 /// All, or a list: `*`, or comma-separated entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listed<T> {
-    /// Everything: `*`.
     All,
     /// These entries; none for an empty text.
     These(BTreeSet<T>),
