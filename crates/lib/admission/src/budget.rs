@@ -26,7 +26,7 @@ pub struct Exceeded<L> {
 }
 
 impl<L: Copy> Budget<L> {
-    /// An unused budget.
+    /// Creates a budget of which nothing is used.
     #[must_use]
     pub fn new(limit: L, allowed: usize) -> Arc<Self> {
         Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: None })

@@ -18,7 +18,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A full budget.
+    /// Creates a full budget that regains `per_second` each second.
     #[must_use]
     pub fn new(per_second: u32, now: Instant) -> Self {
         Self { per_second: per_second.max(1), paid: now, until: None }
