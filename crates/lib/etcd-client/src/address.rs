@@ -28,7 +28,7 @@ pub struct Servers {
     login: Option<Login>,
 }
 
-/// User and password.
+/// Credentials for etcd's `Authenticate`.
 #[derive(Debug)]
 struct Login {
     user: String,
@@ -61,7 +61,7 @@ impl Servers {
         Self { list, next, connector, login }
     }
 
-    /// Number of servers.
+    /// Number of servers in the list.
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()

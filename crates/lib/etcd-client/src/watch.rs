@@ -19,7 +19,7 @@ pub struct Watch {
 pub enum Step {
     /// A response without events: the server is alive.
     Answered,
-    /// Events, in order.
+    /// Events in the order of their revisions.
     Events(Vec<Event>),
     /// Changes since the read were compacted: a new full read is needed.
     Compacted,

@@ -1,6 +1,5 @@
 //! Authentication messages.
 
-/// `etcdserverpb.AuthenticateRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct AuthenticateRequest {
@@ -10,7 +9,6 @@ pub struct AuthenticateRequest {
     pub password: String,
 }
 
-/// `etcdserverpb.AuthenticateResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct AuthenticateResponse {

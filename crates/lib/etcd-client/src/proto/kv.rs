@@ -1,6 +1,6 @@
 //! Messages for reading and writing keys.
 
-/// `etcdserverpb.ResponseHeader`.
+/// `etcdserverpb.ResponseHeader` of every response.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Header {
     /// The id of the cluster.
@@ -11,7 +11,6 @@ pub struct Header {
     pub revision: i64,
 }
 
-/// `mvccpb.KeyValue`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct KeyValue {
     #[prost(bytes = "bytes", tag = "1")]
@@ -49,7 +48,6 @@ pub struct RangeRequest {
     pub keys_only: bool,
 }
 
-/// `etcdserverpb.RangeResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RangeResponse {
     /// The header; `None` within a transaction.
@@ -62,7 +60,6 @@ pub struct RangeResponse {
     pub more: bool,
 }
 
-/// `etcdserverpb.PutRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -74,14 +71,12 @@ pub struct PutRequest {
     pub lease: i64,
 }
 
-/// `etcdserverpb.PutResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct PutResponse {
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
 }
 
-/// `etcdserverpb.DeleteRangeRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DeleteRangeRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -91,7 +86,6 @@ pub struct DeleteRangeRequest {
     pub range_end: Vec<u8>,
 }
 
-/// `etcdserverpb.DeleteRangeResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct DeleteRangeResponse {
     #[prost(message, optional, tag = "1")]

@@ -2,7 +2,6 @@
 
 use super::Header;
 
-/// `etcdserverpb.LeaseGrantRequest`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseGrantRequest {
     /// Requested TTL in seconds. etcd raises it to its minimum, which depends on the election timeout.
@@ -13,7 +12,6 @@ pub struct LeaseGrantRequest {
     pub id: i64,
 }
 
-/// `etcdserverpb.LeaseGrantResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LeaseGrantResponse {
     #[prost(message, optional, tag = "1")]
@@ -35,7 +33,6 @@ pub struct LeaseRevokeRequest {
     pub id: i64,
 }
 
-/// `etcdserverpb.LeaseRevokeResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseRevokeResponse {
     #[prost(message, optional, tag = "1")]

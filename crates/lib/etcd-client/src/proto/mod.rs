@@ -1,5 +1,5 @@
 //! The messages and fields of etcd's API (version 3) that Pilotfish needs. Numbers are those of `rpc.proto`,
-//! `kv.proto` and `auth.proto` in etcd's `api` folder.
+//! `kv.proto` and `auth.proto` in etcd's `api` folder. Types have the names of the messages.
 
 mod auth;
 mod kv;

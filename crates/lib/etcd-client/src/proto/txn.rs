@@ -18,7 +18,6 @@ pub struct TxnRequest {
     pub failure: Vec<RequestOp>,
 }
 
-/// `etcdserverpb.TxnResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct TxnResponse {
     /// The header, with the revision of the transaction's changes; `None` within a transaction.
@@ -35,10 +34,8 @@ pub struct TxnResponse {
 /// `etcdserverpb.Compare`. A missing key compares as if all its numbers were 0.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Compare {
-    /// A [`CompareResult`].
     #[prost(enumeration = "CompareResult", tag = "1")]
     pub result: i32,
-    /// A [`CompareTarget`].
     #[prost(enumeration = "CompareTarget", tag = "2")]
     pub target: i32,
     #[prost(bytes = "vec", tag = "3")]
@@ -75,7 +72,6 @@ impl Compare {
     }
 }
 
-/// `etcdserverpb.Compare.CompareResult`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum CompareResult {
@@ -87,7 +83,6 @@ pub enum CompareResult {
     NotEqual = 3,
 }
 
-/// `etcdserverpb.Compare.CompareTarget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum CompareTarget {
@@ -101,7 +96,6 @@ pub enum CompareTarget {
     Lease = 4,
 }
 
-/// `etcdserverpb.RequestOp`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RequestOp {
     #[prost(oneof = "Operation", tags = "1, 2, 3, 4")]
@@ -127,7 +121,6 @@ impl From<Operation> for RequestOp {
     }
 }
 
-/// `etcdserverpb.ResponseOp`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ResponseOp {
     #[prost(oneof = "OperationResponse", tags = "1, 2, 3, 4")]

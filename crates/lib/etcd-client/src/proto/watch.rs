@@ -2,7 +2,6 @@
 
 use super::{Header, KeyValue};
 
-/// `etcdserverpb.WatchRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WatchRequest {
     #[prost(oneof = "WatchAsk", tags = "1, 3")]
@@ -14,12 +13,12 @@ pub struct WatchRequest {
 pub enum WatchAsk {
     #[prost(message, tag = "1")]
     Create(WatchCreate),
-    /// A liveness probe.
+    /// Request for a response without events, as a liveness probe.
     #[prost(message, tag = "3")]
     Progress(WatchProgress),
 }
 
-/// `etcdserverpb.WatchCreateRequest`.
+/// `etcdserverpb.WatchCreateRequest`: starts a watch.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WatchCreate {
     #[prost(bytes = "vec", tag = "1")]
@@ -39,7 +38,6 @@ pub struct WatchCreate {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct WatchProgress {}
 
-/// `etcdserverpb.WatchResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WatchResponse {
     #[prost(message, optional, tag = "1")]
@@ -66,7 +64,6 @@ pub struct WatchResponse {
 /// `mvccpb.Event`. The expiry of a lease causes delete events.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Event {
-    /// An [`EventType`].
     #[prost(enumeration = "EventType", tag = "1")]
     pub r#type: i32,
     /// The key after the event.
@@ -74,7 +71,6 @@ pub struct Event {
     pub kv: Option<KeyValue>,
 }
 
-/// `mvccpb.Event.EventType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum EventType {
