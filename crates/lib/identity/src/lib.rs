@@ -3,7 +3,7 @@
 //! ```text
 //!   socket ── TlsContext::handshake ──▶ certificate ── spiffe_ids ──▶ identities
 //!                                            │ none
-//!                                            └──▶ Authentication::run ── Authenticator ──▶ identities, or a refusal
+//!                                            └─▶ Authentication::run ─ Authenticator ─▶ identities, refusal
 //! ```
 //!
 //! - [`Tls`] holds the server's certificate and the authorities of clients' certificates. Both can be
