@@ -30,7 +30,7 @@ use tower::ServiceExt;
 /// Interval of the idle-time check of a connection.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// One accepted connection.
+/// An accepted connection with its limits.
 pub(crate) struct Connection {
     name: &'static str,
     limits: Limits,
