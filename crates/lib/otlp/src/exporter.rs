@@ -27,7 +27,7 @@ const BATCH: usize = 128;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of attempts to export a batch.
 const TRIES: u32 = 4;
-/// Backoff between attempts.
+/// Delays between the attempts to export a batch.
 const PAUSES: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(10));
 /// Time to export queued traces at shutdown.
 const FLUSH: Duration = Duration::from_secs(2);

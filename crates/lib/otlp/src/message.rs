@@ -62,21 +62,20 @@ pub struct InstrumentationScope {
     pub version: String,
 }
 
-/// A span, `opentelemetry.proto.trace.v1.Span`.
+/// `opentelemetry.proto.trace.v1.Span`: an operation of a trace.
 #[derive(Clone, PartialEq, Message)]
 pub struct Span {
-    /// 16 bytes.
+    /// Id of the trace, 16 bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub trace_id: Vec<u8>,
-    /// 8 bytes.
+    /// Id of the span, 8 bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub span_id: Vec<u8>,
-    /// 8 bytes; empty for the root.
+    /// Id of the parent span, 8 bytes; empty for the root.
     #[prost(bytes = "vec", tag = "4")]
     pub parent_span_id: Vec<u8>,
     #[prost(string, tag = "5")]
     pub name: String,
-    /// A [`SpanKind`].
     #[prost(enumeration = "SpanKind", tag = "6")]
     pub kind: i32,
     #[prost(fixed64, tag = "7")]
@@ -116,7 +115,6 @@ pub struct SpanStatus {
     /// Error message of a failed span.
     #[prost(string, tag = "2")]
     pub message: String,
-    /// A [`StatusCode`].
     #[prost(enumeration = "StatusCode", tag = "3")]
     pub code: i32,
 }
@@ -127,7 +125,6 @@ pub struct SpanStatus {
 pub enum StatusCode {
     /// The span did not fail.
     Unset = 0,
-    /// The span failed.
     Error = 2,
 }
 

@@ -18,7 +18,7 @@ pub struct Trace {
     pub parts: Vec<Span>,
 }
 
-/// A timed operation.
+/// A timed operation of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// Operation name, from a closed set.
