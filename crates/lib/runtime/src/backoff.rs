@@ -9,7 +9,6 @@ use std::time::Duration;
 pub struct BackoffPolicy {
     /// Delay after the first failure.
     first: Duration,
-    /// Maximum delay.
     ceiling: Duration,
     /// Random share of each delay, from 0 to 1.
     jitter: f64,
@@ -49,7 +48,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// No failures yet.
+    /// Creates a backoff without failures.
     #[must_use]
     pub const fn new(policy: BackoffPolicy, jitter: Jitter) -> Self {
         Self { policy, jitter, failures: 0 }

@@ -92,7 +92,7 @@ impl<K, V> Drop for CoalescingSender<K, V> {
     }
 }
 
-/// The receiving end.
+/// Receiver of the pending values; one per channel.
 pub struct CoalescingReceiver<K, V> {
     shared: Arc<Shared<K, V>>,
 }

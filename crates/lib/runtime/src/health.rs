@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// An ongoing failure.
+/// A failure that no success has ended yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Time of the first failed attempt.
@@ -68,7 +68,7 @@ impl Health {
         self.failure.is_some()
     }
 
-    /// The ongoing failure.
+    /// Returns the failure that is in progress, if any.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()

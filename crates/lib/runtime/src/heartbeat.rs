@@ -39,7 +39,7 @@ impl Heartbeat {
         heartbeat
     }
 
-    /// Records a heartbeat.
+    /// Records a heartbeat at `now`, with a resolution of 1 ms.
     pub fn beat(&self, now: Instant) {
         let after = now.saturating_duration_since(self.0.began).as_millis();
         let after = u64::try_from(after).unwrap_or(PAUSED).min(PAUSED - 1);

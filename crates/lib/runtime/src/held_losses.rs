@@ -190,7 +190,7 @@ impl GuardBoard {
         self.all().entry(source.into()).or_default().clone()
     }
 
-    /// Removes a source.
+    /// Removes a source that is no longer configured.
     pub fn remove(&self, source: &str) {
         self.all().remove(source);
     }

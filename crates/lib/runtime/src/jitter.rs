@@ -12,7 +12,7 @@ pub struct Jitter {
 }
 
 impl Default for Jitter {
-    /// A random seed.
+    /// Creates a sequence with a random seed.
     fn default() -> Self {
         Self::seeded(RandomState::new().build_hasher().finish())
     }

@@ -14,7 +14,7 @@
 //!
 //! ```text
 //! read ─ before, kept ──▶ LossGuard::judge ─┬─ Believe: apply it
-//!                                           └─ Hold(until): keep what there was, and read everything again at `until`
+//!                                           └─ Hold(until): keep the last state, read again at `until`
 //! ```
 
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl GuardSettings {
     /// Accepted values of a share, for help and error messages.
     pub const SHARE: &'static str = "PERCENT|off";
 
-    /// Accepts every loss.
+    /// Settings of a guard that accepts every loss.
     #[must_use]
     pub fn off() -> Self {
         Self { share: None, ..Self::default() }

@@ -72,7 +72,7 @@ pub struct SecretFile {
 }
 
 impl SecretFile {
-    /// Reads nothing yet.
+    /// Names the file without reading it.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), limit: LIMIT, keep_line_break: false, content: None }
