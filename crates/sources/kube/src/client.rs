@@ -30,7 +30,10 @@ pub enum ClientError {
     #[error("kubeconfig {path}: {}", reason(.error))]
     Kubeconfig { path: String, error: Box<kube::config::KubeconfigError> },
     /// There is neither a kubeconfig nor a service account.
-    #[error("no cluster: {}; name one with --kubeconfig FILE, or run in a Pod with a service account", no_kubeconfig(.0))]
+    #[error(
+        "no cluster: {}; name one with --kubeconfig FILE, or run in a Pod with a service account",
+        no_kubeconfig(.0)
+    )]
     NoCluster(Box<kube::config::InferConfigError>),
     /// The settings are not valid for a client.
     #[error("no client for the cluster: {0}")]

@@ -2,8 +2,8 @@
 //! `pilotfish-kube-writer`.
 //!
 //! ```text
-//!  API server ── lists and watches ──▶ Reflector, one per kind ── Change ──▶ Source ── SourceBatch ──▶ control loop
-//!                (kube client, IO)     (pure: what differs)                  (pure: one per cluster)
+//!  API server ─ lists, watches ──▶ Reflector, one per kind ─ Change ─▶ Source ─ SourceBatch ─▶ control loop
+//!               (kube client, IO)  (pure: differences)                 (pure: one per cluster)
 //! ```
 //!
 //! Secrets with kubeconfigs name further clusters ([`remote`]), each of which is a source of its own.

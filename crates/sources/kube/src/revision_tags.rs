@@ -89,7 +89,8 @@ impl RevisionTags {
         if self.reported.as_ref() != Some(&text) {
             tracing::warn!(
                 reason = %error,
-                "tags of the revision cannot be read from MutatingWebhookConfigurations; those that were read stay"
+                "tags of the revision cannot be read from MutatingWebhookConfigurations; those that were \
+                 read stay"
             );
             self.reported = Some(text);
         }

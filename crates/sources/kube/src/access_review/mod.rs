@@ -155,7 +155,8 @@ impl AccessReviews {
             self.reported = Some(now);
             tracing::warn!(
                 account = %reader, reason,
-                "the API server does not say whether an account may read Secrets; its last answer holds for {} min",
+                "the API server does not say whether an account may read Secrets; its last answer holds for \
+                 {} min",
                 readers::HOLD.as_secs() / 60
             );
         }

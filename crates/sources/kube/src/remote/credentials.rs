@@ -207,7 +207,8 @@ async fn stored(
             return Ok((token, data.get("ca.crt").map(base64)));
         }
         if began.elapsed() > FILLED {
-            let what = "it has no token yet; the controller-manager of the cluster writes it (`--expires 720h` asks for another)";
+            let what = "it has no token yet; the controller-manager of the cluster writes it (`--expires \
+                        720h` asks for another)";
             return Err(fail(what.into()));
         }
         // The controller of the cluster fills it a moment after it was made.

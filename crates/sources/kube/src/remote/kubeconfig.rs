@@ -88,7 +88,8 @@ impl KubeconfigError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Insecure { option, .. } if OPTIONS.contains(&&**option) => Some(format!(
-                "--insecure-kubeconfig-options {option} allows it; better is a token or a certificate in the kubeconfig itself"
+                "--insecure-kubeconfig-options {option} allows it; better is a token or a certificate in the \
+                 kubeconfig itself"
             )),
             _ => None,
         }

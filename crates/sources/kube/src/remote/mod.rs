@@ -1,10 +1,10 @@
 //! Remote clusters: each has a kubeconfig in a Secret of the root namespace, or in a file of a folder.
 //!
 //! ```text
-//!  Secrets ──▶ RemoteClusters ── Action ──▶ Remotes ── one task per generation: KubeSource ──▶ RemoteEvent ──▶ control loop
-//!              (pure: who owns what)      (IO)  ▲                              │
-//!                     ▲                         └──── listed, broke ───────────┘
-//!                     └─────────────────────────────────┘
+//!  Secrets ─▶ RemoteClusters ─ Action ─▶ Remotes ─ KubeSource per generation ─ RemoteEvent ─▶ control loop
+//!             (pure: owners)             (IO)  ▲             │
+//!                   ▲                          ├─────────────┘ listed, failed
+//!                   └──────────────────────────┘
 //! ```
 //!
 //! Each cluster is a failure domain of its own. An unreachable cluster delays readiness until its timeout at
@@ -165,7 +165,9 @@ impl Remotes {
                         before = Some(files);
                     }
                 }
-                Some((generation, task_event)) = self.task_events.recv() => self.handle_task_event(&generation, task_event).await?,
+                Some((generation, task_event)) = self.task_events.recv() => {
+                    self.handle_task_event(&generation, task_event).await?;
+                }
                 () = out.closed() => return Err(Closed),
             }
         }
@@ -206,7 +208,9 @@ impl Remotes {
         loop {
             let next = tokio::select! {
                 Some((_, update)) = secrets.recv() => self.handle(update).await,
-                Some((generation, task_event)) = self.task_events.recv() => self.handle_task_event(&generation, task_event).await,
+                Some((generation, task_event)) = self.task_events.recv() => {
+                    self.handle_task_event(&generation, task_event).await
+                }
                 () = &mut watch => {
                     let cluster = self.settings.source.cluster.clone();
                     return Err(SourceError::new(cluster, "Secrets of remote clusters are not watched"));

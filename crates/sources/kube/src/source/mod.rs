@@ -178,7 +178,9 @@ impl KubeSource {
                     }
                     quiet.activity(self.state.waits_for_quiet(), Instant::now());
                 }
-                () = tokio::time::sleep_until(quiet.at), if self.state.waits_for_quiet() => self.state.settled(),
+                () = tokio::time::sleep_until(quiet.at), if self.state.waits_for_quiet() => {
+                    self.state.settled();
+                }
                 Some(_) = definitions_changed.recv() => schedule.soon(Instant::now()),
                 () = tokio::time::sleep_until(schedule.at), if discovering.is_empty() => {
                     discovering.spawn(self.discover());
@@ -237,7 +239,10 @@ impl KubeSource {
         self.config_maps.answered(found.all_config_maps, !self.discovered, Instant::now());
         let cluster = &self.settings.cluster;
         if before.0 && !self.secrets.all() && self.settings.kinds.includes(Kind::Secret) {
-            tracing::info!(%cluster, "no right to list Secrets of all namespaces; reading the root namespace only");
+            tracing::info!(
+                %cluster,
+                "no right to list Secrets of all namespaces; reading the root namespace only"
+            );
         }
         if before.1 && !self.config_maps.all() && self.settings.kinds == Kinds::All {
             tracing::info!(%cluster, "no right to list ConfigMaps; those with CA certificates are not read");
@@ -245,7 +250,8 @@ impl KubeSource {
         if !self.discovered && self.settings.kinds == Kinds::All && !found.has_istio() {
             tracing::warn!(
                 %cluster,
-                "the API server serves none of Istio's kinds, so no configuration is read; `pilotfish crds` prints their definitions for `kubectl apply --server-side -f -`"
+                "the API server serves none of Istio's kinds, so no configuration is read; `pilotfish crds` \
+                 prints their definitions for `kubectl apply --server-side -f -`"
             );
         }
         for kind in found.gone {
@@ -280,7 +286,8 @@ impl KubeSource {
             tracing::warn!(
                 %cluster,
                 reason = %review,
-                "cannot review the right to read objects; the last known right applies until a review succeeds"
+                "cannot review the right to read objects; the last known right applies until a review \
+                 succeeds"
             );
         }
         let passes = unreviewed.iter().any(|review| review.class() == ErrorClass::Transient);
@@ -366,7 +373,8 @@ async fn definitions(client: &Client, sender: &mpsc::Sender<()>) -> Result<(), R
     // From any known version (0): an API server with an old etcd cannot guarantee the newest, which a list
     // without a version requests.
     let request = http::Request::get(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&resourceVersion=0&timeoutSeconds=300",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions\
+         ?watch=true&resourceVersion=0&timeoutSeconds=300",
     )
     .header(http::header::ACCEPT, METADATA)
     .body(Vec::new())?;

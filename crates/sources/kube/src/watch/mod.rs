@@ -341,7 +341,11 @@ impl Watch {
                 Ok(Ok(false)) => break,
                 Ok(Err(error)) => return Ok(Err(error)),
                 Err(_) => {
-                    tracing::debug!(cluster = %self.target.cluster, kind = %self.target.kind, "the watch is silent, requesting it again");
+                    tracing::debug!(
+                        cluster = %self.target.cluster,
+                        kind = %self.target.kind,
+                        "the watch is silent, requesting it again"
+                    );
                     break;
                 }
             }

@@ -51,11 +51,9 @@ pub enum Change {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "StoredObject")]
 pub struct Stored {
-    /// Value of `metadata.resourceVersion`.
     pub version: String,
-    /// Value of `metadata.generation`.
     pub generation: i64,
-    /// Value of the label `istio.io/rev`.
+    /// Value of the label `istio.io/rev`; `None` without it.
     pub revision: Option<Arc<str>>,
     pub status: serde_json::Value,
 }
@@ -464,7 +462,8 @@ impl Reflector {
         let newest = self.newest.take().unwrap_or_default();
         self.looked = None;
         self.went_back = Some(format!(
-            "the API server is at version {version}, and was at {newest}: its store was restored; everything is read again"
+            "the API server is at version {version}, and was at {newest}: its store was restored; everything \
+             is read again"
         ));
         self.start_over();
         true

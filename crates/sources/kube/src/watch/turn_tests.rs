@@ -88,8 +88,8 @@ impl World {
         let Self { services, version, port, .. } = self;
         let object = |n: usize| {
             format!(
-                r#"{{"metadata":{{"name":"s{n}","namespace":"b","resourceVersion":"{}"}},"spec":{{"ports":[{{"port":{port}}}]}}}}"#,
-                n + 1
+                r#"{{"metadata":{metadata},"spec":{{"ports":[{{"port":{port}}}]}}}}"#,
+                metadata = format_args!(r#"{{"name":"s{n}","namespace":"b","resourceVersion":"{}"}}"#, n + 1)
             )
         };
         if is_list(query) {
@@ -127,7 +127,10 @@ fn apply(updates: &mut mpsc::Receiver<(Kind, WatchUpdate)>, force: &mut BTreeMap
     }
 }
 
-const GONE: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"message":"too old","reason":"Expired"}"#;
+const GONE: &str = concat!(
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"#,
+    r#""message":"too old","reason":"Expired"}"#
+);
 
 /// A guarded watch of a world with 21 services.
 struct Guarded {
@@ -242,10 +245,9 @@ fn is_list(query: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_refused_again_and_again_is_a_fault_and_no_loop() {
-    let gone = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"message":"too old","reason":"Expired"}"#;
     let (client, requests) = server(move |query| match is_list(query) {
         true => (200, format!("{ADDED}\n{COMPLETE}\n"), Duration::ZERO),
-        false => (410, gone.into(), Duration::ZERO),
+        false => (410, GONE.into(), Duration::ZERO),
     });
     let (_resource, mut updates) = start(client, 16);
     let collected = collect(&mut updates).await;
