@@ -8,7 +8,7 @@ use prost_types::{Any, Timestamp};
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// `istio.mcp.v1alpha1.Resource`: one object.
+/// `istio.mcp.v1alpha1.Resource`: envelope of an object.
 #[derive(Clone, PartialEq, Message)]
 pub struct Resource {
     /// Kubernetes metadata: name, version and more.
@@ -19,10 +19,9 @@ pub struct Resource {
     pub body: Option<Any>,
 }
 
-/// `istio.mcp.v1alpha1.Metadata`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Metadata {
-    /// Name as `NAMESPACE/NAME`.
+    /// Namespace and name as `NAMESPACE/NAME`.
     #[prost(string, tag = "1")]
     pub name: String,
     /// Creation time of the object.
@@ -65,7 +64,7 @@ pub enum ResourceError {
     /// The content is of another kind.
     #[error("has a body of type {found:?}, wanted is {wanted}")]
     OtherKind {
-        /// Received type.
+        /// Type URL of the received content.
         found: String,
         /// Message of the kind.
         wanted: &'static str,
@@ -101,7 +100,7 @@ impl Resource {
         Self::decode(&*any.value).map_err(|error| malformed("envelope", &error))
     }
 
-    /// Encodes the envelope.
+    /// Encodes the envelope as an `Any`.
     #[must_use]
     pub fn into_any(self) -> Any {
         Any { type_url: format!("{PREFIX}{}", Self::full_name()), value: self.encode_to_vec() }

@@ -45,7 +45,7 @@ pub(crate) struct Incoming<'a> {
 
 /// Kind of a response.
 pub(crate) enum Answer<'a> {
-    /// Complete list.
+    /// Complete list of a kind: resources that it lacks were removed.
     All,
     /// Changed resources, and names of removed ones. The first one of a stream is compared with everything.
     Difference { removed: &'a [String], is_first: bool },

@@ -24,12 +24,14 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "protocol",
         value: "auto|delta|sotw",
-        about: "differences or whole lists; auto is delta where the server has it with versions [default: auto]",
+        about: "differences or whole lists; auto is delta where the server has it with versions [default: \
+                auto]",
     },
     RegistryOption {
         name: "spelling",
         value: "new|old",
-        about: "how kinds are asked for: new is that of Istio 1.24 and later (v1), old the one before (v1alpha3) [default: new]",
+        about: "how kinds are asked for: new is that of Istio 1.24 and later (v1), old the one before \
+                (v1alpha3) [default: new]",
     },
     RegistryOption {
         name: "revision",
@@ -39,7 +41,8 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "node",
         value: "ID",
-        about: "the node id that the server sees [default: waypoint~127.0.0.1~pilotfish.NS~NS.svc.cluster.local, NS the root namespace]",
+        about: "the node id that the server sees [default: \
+                waypoint~127.0.0.1~pilotfish.NS~NS.svc.cluster.local, NS the root namespace]",
     },
     RegistryOption::GUARD,
     RegistryOption::GUARD_WAIT,

@@ -301,7 +301,11 @@ impl McpSource {
         if self.content.missing().is_empty() {
             self.backoff.reset();
             if self.failing.take().is_some() {
-                tracing::info!(source = %self.name, resources = self.content.count(), "the server answers again");
+                tracing::info!(
+                    source = %self.name,
+                    resources = self.content.count(),
+                    "the server answers again"
+                );
                 batch.events.push(SourceEvent::Recovered);
             }
         }

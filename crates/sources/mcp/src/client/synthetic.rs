@@ -29,7 +29,7 @@ pub(crate) struct Assignments {
 
 #[derive(Debug)]
 struct Entry {
-    /// Object as received.
+    /// Object as received, before endpoints are added.
     object: Object,
     /// Cluster of each of its ports, with the port's name.
     clusters: Vec<(String, String)>,

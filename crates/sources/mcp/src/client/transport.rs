@@ -22,7 +22,7 @@ pub(crate) struct TransportSettings {
     pub(crate) most_bytes: usize,
     /// Timeout of the HTTP/2 preface and of the response to a ping.
     pub(crate) timeout: Duration,
-    /// Interval of pings.
+    /// Interval of HTTP/2 pings; a missing response ends the connection.
     pub(crate) ping: Duration,
 }
 

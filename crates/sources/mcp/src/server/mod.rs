@@ -22,7 +22,7 @@ pub struct ServedResource {
     pub name: Arc<str>,
     /// Version of the content, equal in all replicas.
     pub version: u64,
-    /// Encoded `Any`.
+    /// Encoded `Any` with the envelope.
     pub any: Vec<u8>,
 }
 
@@ -152,7 +152,12 @@ fn resource(
         Some(Ok(body)) => body,
         None => Any { type_url: format!("type.googleapis.com/{}", entry.message), value: vec![0xff] },
         Some(Err(error)) => {
-            tracing::warn!(kind = %entry.kind, name = &*name, %error, "cannot be served to other control planes");
+            tracing::warn!(
+                kind = %entry.kind,
+                name = &*name,
+                %error,
+                "cannot be served to other control planes"
+            );
             return None;
         }
     };
