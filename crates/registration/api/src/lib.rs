@@ -3,7 +3,7 @@
 //! ```text
 //!                      ┌─ types and gRPC stubs ([`v1`])
 //! registration.proto ──┤
-//!                      └─ descriptor ([`pool`]) ─┬─ HTTP routes ([`Routes`]) ─ requests and responses as JSON
+//!                      └─ descriptor ([`pool`]) ─┬─ HTTP routes ([`Routes`]) ─ requests, responses as JSON
 //!                                                └─ OpenAPI document and page ([`openapi`], [`page`])
 //! ```
 //!

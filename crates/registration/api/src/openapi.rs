@@ -24,13 +24,17 @@ pub fn openapi(routes: &Routes, version: &str) -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "Pilotfish registration",
-            "description": "Services that register themselves. The same methods are served by gRPC: pilotfish.registration.v1.RegistrationService.",
+            "description": "Services that register themselves. The same methods are served by gRPC: \
+                            pilotfish.registration.v1.RegistrationService.",
             "version": version,
         },
         "paths": paths,
         "components": {
             "schemas": schemas.write(),
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" }, "certificate": { "type": "mutualTLS" } },
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                "certificate": { "type": "mutualTLS" },
+            },
         },
         "security": [{ "token": [] }, { "certificate": [] }, {}],
     })
@@ -86,7 +90,9 @@ fn parameters(binding: &Binding, schemas: &mut Schemas) -> Vec<Value> {
         if !elsewhere && !in_path.contains(field.name()) {
             let description = comment(&field.parent_message().parent_file(), field.path());
             let schema = schemas.of_kind(&field.kind());
-            parameters.push(json!({ "name": field.json_name(), "in": "query", "description": description, "schema": schema }));
+            parameters.push(json!({
+                "name": field.json_name(), "in": "query", "description": description, "schema": schema,
+            }));
         }
     }
     parameters
@@ -129,7 +135,8 @@ impl Schemas {
     fn of_field(&mut self, field: &FieldDescriptor) -> Value {
         let mut schema = match field.kind() {
             Kind::Message(entry) if field.is_map() => {
-                json!({ "type": "object", "additionalProperties": self.of_kind(&entry.map_entry_value_field().kind()) })
+                let value = entry.map_entry_value_field().kind();
+                json!({ "type": "object", "additionalProperties": self.of_kind(&value) })
             }
             kind if field.is_list() => json!({ "type": "array", "items": self.of_kind(&kind) }),
             kind => self.of_kind(&kind),
@@ -141,7 +148,8 @@ impl Schemas {
     fn of_message(&mut self, message: &MessageDescriptor) -> Value {
         let properties: Map<String, Value> =
             message.fields().map(|field| (field.json_name().to_owned(), self.of_field(&field))).collect();
-        json!({ "type": "object", "description": comment(&message.parent_file(), message.path()), "properties": properties })
+        let description = comment(&message.parent_file(), message.path());
+        json!({ "type": "object", "description": description, "properties": properties })
     }
 
     /// Returns all referenced schemas, including indirect references.

@@ -10,7 +10,8 @@ use std::fmt::Write;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
 code,pre{font:14px ui-monospace,monospace;background:#8882;padding:.1em .3em}pre{padding:1em;overflow:auto}\
-table{border-collapse:collapse;width:100%}td{border-top:1px solid #8884;padding:.3em .6em .3em 0;vertical-align:top}\
+table{border-collapse:collapse;width:100%}\
+td{border-top:1px solid #8884;padding:.3em .6em .3em 0;vertical-align:top}\
 :root{color-scheme:light dark}";
 
 const EXAMPLE: &str = "curl -X PUT $ADDRESS/v1/namespaces/default/services/web/instances/a \\\n  \
@@ -25,8 +26,10 @@ pub fn page(routes: &Routes) -> String {
     // Writing to a String does not fail.
     let _ = write!(
         html,
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Pilotfish registration</title><style>{STYLE}</style>\
-         <h1>Registration</h1><p>Services register themselves here, by HTTP or by gRPC (<code>{SERVICE}</code>). \
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Pilotfish registration</title>\
+         <style>{STYLE}</style>\
+         <h1>Registration</h1>\
+         <p>Services register themselves here, by HTTP or by gRPC (<code>{SERVICE}</code>). \
          <a href=/openapi.json>OpenAPI document</a></p><pre>{}</pre><h2>Methods</h2>",
         escape(EXAMPLE)
     );
