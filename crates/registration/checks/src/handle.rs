@@ -57,7 +57,7 @@ impl CheckHandle {
         self.input.update(record.instance.key.clone(), |_| Some(Some(record)));
     }
 
-    /// Removes a record.
+    /// Ends the check of a record.
     pub fn remove(&self, key: &InstanceKey) {
         self.input.update(key.clone(), |_| Some(None));
     }

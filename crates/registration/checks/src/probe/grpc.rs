@@ -18,21 +18,19 @@ const MAX_HEADERS: u32 = 16 << 10;
 /// Maximum size of the response message in bytes: it has one enum field.
 const MAX_MESSAGE: usize = 1 << 10;
 
-/// `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct HealthCheckRequest {
     #[prost(string, tag = "1")]
     service: String,
 }
 
-/// `grpc.health.v1.HealthCheckResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 struct HealthCheckResponse {
     #[prost(enumeration = "ServingStatus", tag = "1")]
     status: i32,
 }
 
-/// `grpc.health.v1.HealthCheckResponse.ServingStatus`.
+/// Serving status of a service, as in `HealthCheckResponse`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 enum ServingStatus {
