@@ -14,7 +14,7 @@ pub enum Error {
     Refused {
         code: Code,
         message: String,
-        /// The invalid fields.
+        /// Invalid fields of the request; empty for other reasons.
         fields: Vec<FieldError>,
     },
     /// No server is reachable, or none can handle the call now. Retrying is safe.
@@ -25,10 +25,10 @@ pub enum Error {
     NotFound(String),
 }
 
-/// An invalid field.
+/// A field that the server refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Its path, as in `instance.ports[0].number`.
+    /// Path of the field, such as `instance.ports[0].number`.
     pub field: String,
     /// The mistake and the allowed values.
     pub message: String,

@@ -29,7 +29,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Not registered yet.
+    /// Creates a keeper whose first step is to register.
     pub(crate) fn new(jitter: Jitter) -> Self {
         let backoff = Backoff::new(RETRY, jitter.fork("retry"));
         Self {

@@ -16,7 +16,7 @@ pub enum State {
     /// Registration is in progress. With an error it failed and is retried; an earlier registration stays
     /// until its lease ends.
     Registering {
-        /// The last failure.
+        /// Error of the last attempt; `None` before it ends.
         error: Option<Error>,
     },
     /// The instance is registered.
