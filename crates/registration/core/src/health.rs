@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Health of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
-    /// Healthy and usable.
+    /// Usable without restriction: no other variant applies.
     Healthy,
     /// Usable: its lease has lapsed, together with most of its service's, so that self-preservation ignores
     /// these lapses.

@@ -176,7 +176,7 @@ pub enum CheckKind {
         /// The `Host` header; empty for the address.
         host: Arc<str>,
     },
-    /// A TCP connection.
+    /// Opening a TCP connection succeeds.
     Tcp,
     /// `grpc.health.v1.Health/Check` with the response `SERVING`.
     Grpc {
@@ -201,7 +201,7 @@ pub struct Record {
 /// State of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RecordState {
-    /// Registered.
+    /// Registered, with a lease unless its client wants none.
     #[default]
     Serving,
     /// Deregistered and in its drain time; without a lease.

@@ -1,7 +1,9 @@
 //! Registration of services by their instances: instances, leases, the directory, and the contract of stores.
 //!
 //! ```text
-//! Registration ─ validate ─▶ Instance ─ Registrar ─▶ Store (durable) ─ StoreEvent ─▶ Directory ─▶ lists, watches, model
+//! Registration ─ validate ─▶ Instance ─ Registrar ─▶ Store (durable) ─ StoreEvent ─▶ Directory ─┬─▶ lists
+//!                                                                                               ├─▶ watches
+//!                                                                                               └─▶ model
 //! ```
 //!
 //! Data flows in one direction: memory is changed only by store events, so everything visible is durable. No

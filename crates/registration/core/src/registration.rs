@@ -38,7 +38,7 @@ pub struct Registration {
     pub drain: Duration,
 }
 
-/// An unvalidated port.
+/// A port as written by a client, not validated yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationPort {
     /// Port number, from 1 to 65535.
@@ -71,16 +71,16 @@ pub struct RegistrationCheck {
 /// Protocol of an unvalidated active check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistrationCheckKind {
-    /// An HTTP GET.
+    /// An HTTP GET; a status from 200 to 399 passes.
     Http {
         /// Path and query; empty for `/`.
         path: String,
         /// The `Host` header; empty for the address.
         host: String,
     },
-    /// A TCP connection.
+    /// Opening a TCP connection.
     Tcp,
-    /// gRPC's health protocol.
+    /// Method `Check` of gRPC's health protocol.
     Grpc {
         /// Empty for the whole server.
         service: String,

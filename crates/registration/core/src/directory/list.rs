@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// Selection of instances. Empty: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Only this namespace.
+    /// Namespace of the instances; `None` for all.
     pub namespace: Option<Arc<str>>,
-    /// Only services of this name.
+    /// Service name of the instances; `None` for all.
     pub service: Option<Arc<str>>,
 }
 
@@ -30,7 +30,7 @@ pub struct Listing {
     /// Revision up to which the store was read. A watch from the revision of the first page returns every
     /// change that the list lacks.
     pub revision: u64,
-    /// Sorted by key.
+    /// Instances of the page, sorted by key.
     pub instances: Vec<InstanceView>,
     /// The last instance of this page, after which the next page begins. `None` on the last page.
     pub next: Option<InstanceKey>,

@@ -45,10 +45,10 @@ pub enum LeaseEvent {
 }
 
 impl LeaseTable {
-    /// Resolution of leases.
+    /// Resolution of the times at which leases lapse.
     pub const TICK: Duration = Duration::from_millis(100);
 
-    /// An empty table.
+    /// Creates an empty table whose clock begins at `now`.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {

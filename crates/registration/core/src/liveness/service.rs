@@ -17,7 +17,7 @@ pub(super) struct LeasedService {
     pub(super) lapsed: HashMap<Arc<str>, Lapse>,
     /// Lapsed instances under self-preservation.
     pub(super) preserved: BTreeSet<Arc<str>>,
-    /// The current self-preservation.
+    /// Self-preservation in progress; `None` outside of one.
     pub(super) preserving: Option<Preserving>,
 }
 

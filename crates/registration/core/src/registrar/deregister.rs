@@ -28,7 +28,7 @@ pub enum Deregistered {
     Draining {
         /// Revision of the record.
         revision: u64,
-        /// Drain time.
+        /// Drain time of the instance.
         drain: Duration,
     },
     /// It was not registered.

@@ -99,7 +99,10 @@ impl RegistrarDriver {
                 StoreEvent::Lapsed(key) => self.lapsed(&mut state, &key, now),
                 StoreEvent::Renewed(key) => state.liveness.renewed(&key, now),
                 StoreEvent::Disconnected(why) => {
-                    tracing::warn!(%why, "the registration store is unreachable; no instances are removed until it is back");
+                    tracing::warn!(
+                        %why,
+                        "the registration store is unreachable; no instances are removed until it is back"
+                    );
                     state.disconnected = Some(why);
                     Vec::new()
                 }
@@ -188,7 +191,11 @@ impl RegistrarDriver {
                     told += 1;
                     if told <= LOGGED {
                         let why = if is_overdue { "too much time has passed" } else { "most came back" };
-                        tracing::info!(%service, why, "self-preservation of a service ended: lapsed leases count again");
+                        tracing::info!(
+                            %service,
+                            why,
+                            "self-preservation of a service ended: lapsed leases count again"
+                        );
                     }
                 }
             }

@@ -10,7 +10,7 @@ pub enum RegistrarError {
     /// The record is not in the expected state.
     #[error("{}", WriteError::Conflict { current: current.clone() })]
     Conflict {
-        /// The current record.
+        /// Current record; `None` if there is none.
         current: Option<Arc<Record>>,
     },
     /// Another identity registered it.
@@ -39,8 +39,8 @@ pub enum RegistrarError {
     /// The store cannot record a removal now. The instance gets no more requests, and the removal is
     /// repeated.
     #[error(
-        "the instance gets no more requests, but the store cannot record its removal yet: {0}. The removal is repeated until it can; if \
-         Pilotfish is restarted before that, the instance is back"
+        "the instance gets no more requests, but the store cannot record its removal yet: {0}. The removal \
+         is repeated until it can; if Pilotfish is restarted before that, the instance is back"
     )]
     Withdrawn(String),
     /// The store is unreachable. The write may have happened; retrying is safe.

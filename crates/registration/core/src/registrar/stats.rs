@@ -18,7 +18,7 @@ pub struct RegistrarStats {
     pub disconnected: Option<String>,
     /// Number of instances whose removal the store could not record yet.
     pub withdrawn: usize,
-    /// Services in self-preservation.
+    /// Services that are in self-preservation now.
     pub preserving: Vec<ServiceKey>,
     /// Number of open watches.
     pub watches: usize,

@@ -54,7 +54,8 @@ pub enum WatchError {
     /// The store never had this revision or epoch: it was replaced or restored, or another process issued
     /// them.
     #[error(
-        "this Pilotfish has no watch of that revision and epoch; its revision is {newest}: list again, or watch from a snapshot"
+        "this Pilotfish has no watch of that revision and epoch; its revision is {newest}: list again, or \
+         watch from a snapshot"
     )]
     OtherEpoch {
         /// The revision up to which the store was read.

@@ -9,7 +9,7 @@ pub enum WriteError {
     /// The record is not in the expected state.
     #[error("{}", conflict(current.as_deref()))]
     Conflict {
-        /// The current record.
+        /// Current record; `None` if there is none.
         current: Option<Arc<Record>>,
     },
     /// Nothing was acknowledged: the write may have happened, and retrying is safe.

@@ -53,10 +53,9 @@ pub struct Write {
 /// Precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Expected {
-    /// Any state.
     #[default]
     Any,
-    /// No record.
+    /// There is no record.
     Absent,
     /// A record whose last change has this revision.
     Revision(u64),
@@ -79,7 +78,7 @@ impl Value {
     }
 }
 
-/// A successful write.
+/// Result of a successful write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Revision of the change, or of the identical record. For a removal of a missing record: any revision

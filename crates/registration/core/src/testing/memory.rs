@@ -32,7 +32,7 @@ struct State {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Opens an empty store at revision 0.
     #[must_use]
     pub fn open() -> (Self, StoreEvents) {
         Self::open_with(0, Vec::new())
@@ -66,7 +66,7 @@ impl MemoryStore {
         self.inner.state.lock().trouble = trouble;
     }
 
-    /// Sends arbitrary events.
+    /// Sends events that no write caused.
     pub async fn tell(&self, events: Vec<StoreEvent>) {
         self.inner.writer.lock().await.send(events).await;
     }

@@ -73,7 +73,7 @@ pub fn put(instance: Instance) -> Write {
     Write { key, expected: Default::default(), value: Some(value) }
 }
 
-/// An unconditional removal.
+/// Removal of a record in any state.
 #[must_use]
 pub fn remove(key: InstanceKey) -> Write {
     Write { key, expected: Default::default(), value: None }

@@ -100,7 +100,8 @@ pub fn check_host(key: &ServiceKey, domain: &str) -> Result<(), String> {
             service.strip_suffix(owned).is_some_and(|above| above.is_empty() || above.ends_with('.'));
         if is_below {
             return Err(format!(
-                "{service} is below {owned}, whose hosts are Kubernetes Services: use a service and a namespace"
+                "{service} is below {owned}, whose hosts are Kubernetes Services: use a service and a \
+                 namespace"
             ));
         }
     }

@@ -18,7 +18,7 @@ pub trait Subject: Send {
     fn open(&mut self) -> BoxFuture<'_, Opened>;
 }
 
-/// An opened store.
+/// A store under test with its events.
 pub struct Opened {
     pub store: Arc<dyn Store>,
     pub events: StoreEvents,
