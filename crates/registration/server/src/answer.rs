@@ -255,7 +255,8 @@ impl Requests {
                 false => Err(Failure::new(
                     Code::Unauthenticated,
                     format!(
-                        "the client proves no identity: send `authorization: Bearer TOKEN` ({CERTIFICATE}: {reason})"
+                        "the client proves no identity: send `authorization: Bearer TOKEN` ({CERTIFICATE}: \
+                         {reason})"
                     ),
                 )),
             };

@@ -442,7 +442,7 @@ fn page_token(text: &str) -> Result<Option<InstanceKey>, Failure> {
     }
 }
 
-/// Completes at shutdown.
+/// Waits until the server begins to shut down.
 pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
     // An error means that the server was dropped.
     let _ = closing.wait_for(|closing| *closing).await;

@@ -15,11 +15,11 @@ use tokio::time::{Instant, Sleep};
 /// Scope of the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The whole body.
+    /// The whole body, which is not gRPC.
     Whole,
     /// The whole body, which is one gRPC message.
     Single,
-    /// Each gRPC message.
+    /// Each gRPC message of a stream.
     Message,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! socket ─ TLS, limits ─▶ request ─ identity, rate ─┬─ gRPC ─▶ stubs ──────┐
-//!                                                   └─ JSON ─▶ transcoding ┴▶ Api: validation, rules ─▶ Registrar
+//!                                                   └─ JSON ─▶ transcoding ┴▶ Api: validation, rules
+//!                                                                              └─▶ Registrar
 //! ```
 //!
 //! Secure by default: without TLS it listens on loopback only; with tokens or TLS, clients must authenticate;

@@ -40,7 +40,8 @@ pub enum ServerError {
     },
     /// Other machines could reach it without TLS.
     #[error(
-        "{address} is reached by other machines: registrations need TLS there, or the setting that allows plaintext"
+        "{address} is reached by other machines: registrations need TLS there, or the setting that allows \
+         plaintext"
     )]
     Plaintext {
         /// The address as configured.
@@ -263,7 +264,12 @@ impl Bound {
         };
         recorder.limit_exceeded(exceeded.as_str());
         if let Some(left_out) = self.log.allow(Instant::now()) {
-            tracing::warn!(%peer, limit = exceeded.as_str(), left_out, "closing a registration connection: limit reached");
+            tracing::warn!(
+                %peer,
+                limit = exceeded.as_str(),
+                left_out,
+                "closing a registration connection: limit reached"
+            );
         }
     }
 }

@@ -99,7 +99,8 @@ impl fmt::Display for Denied {
             Self::Rule => "no rule allows it",
             Self::Namespace => "without a rule, a workload registers in its own namespace only",
             Self::TrustDomain => {
-                "without a rule, only workloads of the mesh's trust domain (spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT) register"
+                "without a rule, only workloads of the mesh's trust domain \
+                 (spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT) register"
             }
             Self::Host => "a host with dots needs a rule that names it",
             Self::Owned(owner) => return write!(f, "{owner} makes this service, which then needs a rule"),

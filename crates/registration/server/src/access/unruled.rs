@@ -2,7 +2,7 @@
 //!
 //! | Client | Registers |
 //! |---|---|
-//! | without identity, on a loopback listener, not through a proxy | everything: there is no owner to protect |
+//! | without identity, on a loopback listener, not through a proxy | everything: no owner needs protection |
 //! | with the SPIFFE id of a workload of the mesh | services of its own namespace |
 //! | with a token of the file, or without identity | short names |
 //!
