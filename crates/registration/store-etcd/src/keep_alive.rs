@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct KeepAlives {
     streams: Vec<mpsc::Sender<Ask>>,
     lost: Lost,
-    /// Aborted on drop.
+    /// Tasks of the streams; aborted on drop.
     _tasks: JoinSet<()>,
 }
 

@@ -2,14 +2,14 @@
 //! any client.
 //!
 //! ```text
-//! write ─▶ WriteQueues ─ Attempts ─▶ Plan (pure) ─ transactions ─▶ etcd ─ watch ─▶ View (pure) ─ StoreEvents ─▶
-//! renew ─▶ KeepAlives, a third of the TTL apart ──────────────▶
+//! write ─▶ WriteQueues ─ Attempts ─▶ Plan (pure) ─ transaction ─▶ etcd ─ watch ─▶ View (pure) ─▶ StoreEvents
+//! renew ─▶ KeepAlives, a third of the TTL apart ─────────────────▶
 //! ```
 //!
 //! | Key | Content |
 //! |---|---|
 //! | `PREFIX/instances/NAMESPACE/SERVICE/ID` | a record, not attached to a lease: it outlives its lease |
-//! | `PREFIX/leases/NAMESPACE/SERVICE/ID` | attached to the lease of the instance: its deletion is the lapse |
+//! | `PREFIX/leases/NAMESPACE/SERVICE/ID` | attached to the instance's lease: its deletion is the lapse |
 //! | `PREFIX/stores/NAME` | attached to the session of an open store |
 //!
 //! Revisions are those of etcd. Writes are batched into transactions that compare with the expected state: so

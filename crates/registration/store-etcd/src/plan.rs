@@ -53,7 +53,7 @@ pub(crate) enum LeaseChange {
     Nothing,
     /// Grant a new lease with this TTL.
     Grant(Duration),
-    /// Renew this lease.
+    /// Renew the lease with this id; its TTL is unchanged.
     Extend(i64, Duration),
     Delete,
 }
@@ -65,7 +65,7 @@ pub(crate) enum Answer {
     Changed,
     /// Unchanged: the record has this revision.
     Unchanged(u64),
-    /// Nothing to remove.
+    /// There is no record to remove.
     Nothing,
     /// The expected revision does not match.
     Conflict,
@@ -103,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// Plans a renewal.
+    /// Plans the renewal of a record's lease.
     pub(crate) fn renew(belief: &Belief) -> Self {
         match belief.record.as_ref().and_then(|record| record.lease()) {
             Some(ttl) => {

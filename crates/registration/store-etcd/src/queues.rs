@@ -23,7 +23,7 @@ const BATCH_BYTES: usize = 512 << 10;
 #[derive(Debug)]
 pub(crate) struct WriteQueues {
     queues: Vec<mpsc::Sender<Attempt>>,
-    /// Aborted on drop.
+    /// Tasks of the queues; aborted on drop.
     _tasks: JoinSet<()>,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Runner {
 pub(crate) enum End {
     /// The event receiver was dropped.
     Closed,
-    /// The watch failed.
+    /// The session with etcd failed; it is repeated.
     Failed(SessionError),
 }
 

@@ -12,7 +12,8 @@ pub const ETCD_STORE_OPTIONS: &[&[RegistryOption]] = &[OPTIONS, LOGIN_OPTIONS, T
 const OPTIONS: &[RegistryOption] = &[RegistryOption {
     name: "prefix",
     value: "KEY",
-    about: "the keys of the store begin so; stores with the same prefix share everything [default: /pilotfish/registration]",
+    about: "the keys of the store begin so; stores with the same prefix share everything [default: \
+            /pilotfish/registration]",
 }];
 
 const PREFIX: &str = "/pilotfish/registration";

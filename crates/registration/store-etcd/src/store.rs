@@ -26,7 +26,7 @@ pub struct EtcdStore {
     shared: Arc<Shared>,
     queues: WriteQueues,
     place: String,
-    /// Aborted on drop.
+    /// Session and other background tasks; aborted on drop.
     _tasks: JoinSet<()>,
 }
 

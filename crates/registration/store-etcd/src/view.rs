@@ -26,7 +26,7 @@ pub(crate) struct View {
     held: Option<BTreeSet<InstanceKey>>,
     /// Names of open stores.
     stores: BTreeSet<String>,
-    /// Unreadable records.
+    /// Keys whose records cannot be decoded.
     broken: BTreeSet<InstanceKey>,
 }
 
@@ -238,7 +238,11 @@ impl View {
             Some(Err(error)) => {
                 entry.revision = revision;
                 if self.broken.insert(key.clone()) && self.broken.len() <= TOLD {
-                    tracing::warn!(instance = %key, %error, "cannot decode a record in etcd; its last good version stays in use");
+                    tracing::warn!(
+                        instance = %key,
+                        %error,
+                        "cannot decode a record in etcd; its last good version stays in use"
+                    );
                 }
                 return;
             }
@@ -310,7 +314,11 @@ impl Snapshot {
                     Err(error) => {
                         self.broken.insert(key.clone());
                         if self.broken.len() <= TOLD {
-                            tracing::warn!(instance = %key, %error, "cannot decode a record in etcd; ignoring it");
+                            tracing::warn!(
+                                instance = %key,
+                                %error,
+                                "cannot decode a record in etcd; ignoring it"
+                            );
                         }
                     }
                 }

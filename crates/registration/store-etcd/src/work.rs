@@ -192,7 +192,10 @@ async fn round(
             Ok(Outcome::Done) => {
                 if plan.record != Change::Nothing && attempt.belief.is_unreadable() {
                     let instance = &attempt.key;
-                    tracing::warn!(%instance, "an unreadable record in etcd was replaced or removed on request of a client");
+                    tracing::warn!(
+                        %instance,
+                        "an unreadable record in etcd was replaced or removed on request of a client"
+                    );
                 }
                 clean_up(shared, &mut attempt, &plan);
                 match plan.lease {
