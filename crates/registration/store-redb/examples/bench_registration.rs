@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Number of instances.
+/// Number of registered instances.
 const INSTANCES: usize = 100_000;
 /// Number of instances of one service.
 const IN_SERVICE: usize = 100;

@@ -12,15 +12,15 @@ pub enum OpenError {
     Io { path: PathBuf, source: io::Error },
     /// The file is open in another process.
     #[error(
-        "{} is open in another process: one Pilotfish writes to a data directory; give this one another --data-dir, \
-         or let several share an etcd",
+        "{} is open in another process: one Pilotfish writes to a data directory; give this one another \
+         --data-dir, or let several share an etcd",
         path.display()
     )]
     InUse { path: PathBuf },
     /// The file is damaged or not a Pilotfish store.
     #[error(
-        "{} is damaged: {why}. {}. To go on, bring back a backup, or remove the file and start with an empty store: clients \
-         whose renewals find nothing register again",
+        "{} is damaged: {why}. {}. To go on, bring back a backup, or remove the file and start with an empty \
+         store: clients whose renewals find nothing register again",
         path.display(),
         kept(copy)
     )]
@@ -33,9 +33,10 @@ pub enum OpenError {
     },
     /// The file is older than the acknowledged revision.
     #[error(
-        "{} is at revision {found}, and revision {acknowledged} was acknowledged (registrations.revision): its newest changes are \
-         damaged, or an older file took its place. {}. To go on, bring back the newer file. To go on without the changes since, remove \
-         registrations.revision; clients whose renewals find nothing register again",
+        "{} is at revision {found}, and revision {acknowledged} was acknowledged (registrations.revision): \
+         its newest changes are damaged, or an older file took its place. {}. To go on, bring back the newer \
+         file. To go on without the changes since, remove registrations.revision; clients whose renewals \
+         find nothing register again",
         path.display(),
         kept(copy)
     )]
@@ -44,15 +45,15 @@ pub enum OpenError {
         path: PathBuf,
         /// Revision of the file.
         found: u64,
-        /// Acknowledged revision.
+        /// Last acknowledged revision, from `registrations.revision`.
         acknowledged: u64,
         /// Path of the kept copy, or the reason that there is none.
         copy: Result<PathBuf, String>,
     },
     /// The file has an unknown format.
     #[error(
-        "{} has format {found} and this version knows format {known}: start the version that wrote it, or remove the file and \
-         start with an empty store",
+        "{} has format {found} and this version knows format {known}: start the version that wrote it, or \
+         remove the file and start with an empty store",
         path.display()
     )]
     Format {

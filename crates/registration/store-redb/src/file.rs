@@ -56,7 +56,7 @@ pub(crate) struct Contents {
 pub(crate) enum FileError {
     /// The disk or a quota is full.
     Full(String),
-    /// Any other error.
+    /// An IO error or another error of redb.
     Other(String),
 }
 

@@ -104,7 +104,11 @@ fn open_records(
         return rolled_back(contents.revision, acknowledged, copy);
     }
     if let Some((copy, is_kept_already)) = copy {
-        tracing::warn!(file = %path.display(), revision = contents.revision, "dropping an incomplete commit that was not acknowledged");
+        tracing::warn!(
+            file = %path.display(),
+            revision = contents.revision,
+            "dropping an incomplete commit that was not acknowledged"
+        );
         if let (Ok(copy), false) = (copy, is_kept_already) {
             // The file has all acknowledged data, so the copy is not needed.
             fs::remove_file(&copy).map_err(|source| OpenError::Io { path: copy, source })?;

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, oneshot};
 /// Maximum size of waiting and running writes in KiB. Callers wait above it.
 const WAITING_KIB: u32 = 64 << 10;
 
-/// An opened store.
+/// A store with the receiver of its events.
 pub struct OpenStore {
     pub store: RedbStore,
     pub events: StoreEvents,

@@ -36,7 +36,7 @@ pub(crate) struct Job {
 
 type Answers = Vec<Result<Written, WriteError>>;
 
-/// The writer thread.
+/// State of the writer thread, which owns the file.
 pub(crate) struct Writer {
     directory: PathBuf,
     /// `None` after an error, until the file is opened again.
@@ -184,7 +184,10 @@ impl Writer {
         match self.removals.append(entries) {
             Ok(()) => self.finish(done),
             Err(failed) => {
-                tracing::warn!(error = %failed, "cannot record removals in the log; the store cannot be written either");
+                tracing::warn!(
+                    error = %failed,
+                    "cannot record removals in the log; the store cannot be written either"
+                );
                 let refuse = |written: Result<Written, WriteError>| match written {
                     Ok(written) if written.changed => Err(error.clone()),
                     written => written,
@@ -200,7 +203,11 @@ impl Writer {
         if revision != self.revision {
             self.revision = revision;
             if let Err(error) = self.acknowledged.set(revision) {
-                tracing::warn!(%error, revision, "cannot write the acknowledged revision; damage of the store may go undetected");
+                tracing::warn!(
+                    %error,
+                    revision,
+                    "cannot write the acknowledged revision; damage of the store may go undetected"
+                );
             }
         }
         let events = self.begin_leases(effects);
@@ -211,7 +218,10 @@ impl Writer {
     fn sync_revision(&mut self) {
         self.synced = Instant::now();
         if let Err(error) = self.acknowledged.sync() {
-            tracing::warn!(%error, "cannot sync the acknowledged revision; damage of the store may go undetected");
+            tracing::warn!(
+                %error,
+                "cannot sync the acknowledged revision; damage of the store may go undetected"
+            );
         }
     }
 
@@ -283,7 +293,10 @@ impl Writer {
                 if contents.revision != self.revision {
                     self.revision = contents.revision;
                     if let Err(error) = self.acknowledged.set(self.revision) {
-                        tracing::warn!(%error, "cannot write the acknowledged revision; damage of the store may go undetected");
+                        tracing::warn!(
+                            %error,
+                            "cannot write the acknowledged revision; damage of the store may go undetected"
+                        );
                     }
                     let event = reset(contents, &self.shared);
                     self.tell(vec![event]);
@@ -297,7 +310,11 @@ impl Writer {
         let mut trouble = self.shared.trouble.lock();
         if trouble.as_ref() != Some(error) {
             let file = self.directory.join(crate::FILE_NAME);
-            tracing::error!(file = %file.display(), %error, "cannot write registrations; acknowledged ones stay");
+            tracing::error!(
+                file = %file.display(),
+                %error,
+                "cannot write registrations; acknowledged ones stay"
+            );
             *trouble = Some(error.clone());
         }
     }
