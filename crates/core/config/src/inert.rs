@@ -13,7 +13,7 @@ pub(crate) struct Inert {
     pattern: &'static str,
     /// The value that has no effect; `None` for each.
     value: Option<&'static str>,
-    /// Text of the warning: the consequence, and what to write instead.
+    /// Warning: the consequence, and the alternative.
     message: &'static str,
 }
 

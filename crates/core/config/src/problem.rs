@@ -4,8 +4,8 @@ use crate::path::{FieldPath, Path};
 use pilotfish_model::Object;
 use std::fmt;
 
-/// A check of objects by another crate that knows what they are used for. It finds fields without the
-/// intended effect, so it only warns.
+/// Check of objects by another crate, in the context in which they are used. It finds fields without effect,
+/// so it only warns.
 pub type ObjectCheck = fn(&Object) -> Vec<Problem>;
 
 /// Severity of a problem.

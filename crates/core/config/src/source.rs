@@ -65,7 +65,7 @@ pub struct SourceProblems {
 }
 
 impl SourceProblems {
-    /// Those among `ignored` whose kind belongs to Istio or to the Gateway API.
+    /// Entries of `ignored` whose kind belongs to Istio or to the Gateway API.
     pub fn unserved(&self) -> impl Iterator<Item = (&str, usize)> {
         self.ignored.iter().map(|(kind, count)| (kind.as_str(), *count)).filter(|(kind, _)| is_unserved(kind))
     }

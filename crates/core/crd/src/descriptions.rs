@@ -1,12 +1,13 @@
 //! Descriptions of fields, for `kubectl explain`.
 //!
-//! A description is found by the end of a field's path, the longest one that there is: `destination.host`
-//! stands for that field wherever a destination is. Names of lists and maps stand for what is in them, too.
+//! The longest key of the table that is a suffix of a field's path gives its description: `destination.host`
+//! matches that field of every destination. Items of lists and maps are described by the path of the list or
+//! map.
 
 use serde_json::Value;
 
-/// Ends of paths and what is there; those that begin with a kind are for that kind only, with two dots
-/// wherever they are in it.
+/// Descriptions by suffix of the path. A key that begins with a kind applies to that kind only; after two
+/// dots, at any depth of it.
 const FIELDS: &[(&str, &str)] = &[
     (
         "VirtualService.spec.hosts",
@@ -268,7 +269,7 @@ fn walk(schema: &mut Value, path: &str) {
     }
 }
 
-/// The description of the longest end of the path that has one.
+/// Returns the description of the longest matching suffix of the path.
 fn description(path: &str) -> Option<&'static str> {
     let ends = path.match_indices('.').filter_map(|(at, _)| path.get(at + 1..));
     let find = |end: &str| FIELDS.iter().find(|(known, _)| *known == end).map(|(_, text)| *text);

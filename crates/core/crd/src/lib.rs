@@ -1,13 +1,13 @@
 //! CustomResourceDefinitions of the kinds that are read, for clusters without Istio.
 //!
 //! ```text
-//! type ── trace ──▶ Shape ── schema ──▶ OpenAPI ── limits ──▶ what validation checks in single fields
+//! type ── trace ──▶ Shape ── schema ──▶ OpenAPI ── limits ──▶ with constraints of single fields
 //!                                                └─ facts, status ──▶ CustomResourceDefinition
 //! ```
 //!
-//! The schema comes from the type that reads the kind, so the API server takes what the reader takes. Rules
-//! between fields, and between objects, are left to the validating webhook; `limits` holds those that a
-//! schema can express.
+//! The schema is derived from the type that reads the kind, so the API server accepts exactly what the reader
+//! accepts. `limits` adds the rules of validation that a schema can express; other rules between fields, and
+//! those between objects, are left to the validating webhook.
 
 mod descriptions;
 mod facts;
@@ -22,12 +22,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use trace::{Shape, trace};
 
-/// Why a group without the approval of Kubernetes' maintainers may end in `.k8s.io`: the API server requires
-/// an answer.
+/// Value of the annotation `api-approved.kubernetes.io`, which the API server requires of a group below
+/// `.k8s.io`. It states that Kubernetes' maintainers did not approve the definition.
 const APPROVAL: (&str, &str) =
     ("api-approved.kubernetes.io", "unapproved, schemas of the Gateway API by Pilotfish");
 
-/// The kinds that have definitions, in the order of their names.
+/// Kinds that have definitions, sorted by name.
 #[must_use]
 pub fn defined_kinds() -> Vec<Kind> {
     let mut kinds: Vec<_> = Kind::ALL.iter().copied().filter(|kind| facts::facts(*kind).is_some()).collect();
@@ -35,23 +35,22 @@ pub fn defined_kinds() -> Vec<Kind> {
     kinds
 }
 
-/// The definitions of all kinds that have one, in the order of [`defined_kinds`].
+/// Definitions of all kinds that have one, in the order of [`defined_kinds`].
 pub fn definitions() -> impl Iterator<Item = Value> {
     defined_kinds().into_iter().filter_map(definition)
 }
 
-/// The versions of a kind that are served, the one that objects are stored in first; empty for kinds without
-/// a definition.
+/// Served versions of a kind, the storage version first; empty for kinds without a definition.
 #[must_use]
 pub fn served_versions(kind: Kind) -> &'static [&'static str] {
     facts::facts(kind).map_or(&[], |facts| facts.versions)
 }
 
-/// The CustomResourceDefinition of a kind (`apiextensions.k8s.io/v1`) as JSON; `None` for kinds that
-/// Kubernetes has itself and for mesh settings.
+/// CustomResourceDefinition of a kind (`apiextensions.k8s.io/v1`) as JSON; `None` for built-in kinds of
+/// Kubernetes and for mesh settings.
 ///
 /// # Panics
-/// Never for a kind of this crate: its types and tables are fixed, and a test tries them all.
+/// Never for a kind of this crate: its types and tables are fixed, and a test covers them all.
 #[must_use]
 #[allow(clippy::panic, reason = "depends on this crate's own types and tables alone, which a test tries")]
 pub fn definition(kind: Kind) -> Option<Value> {
@@ -97,8 +96,8 @@ pub fn definition(kind: Kind) -> Option<Value> {
     }))
 }
 
-/// The schema of whole objects of a kind, without `metadata`, also of a kind that has no definition: what the
-/// reader takes, for tests that make objects of it. Mesh settings are documents of their own.
+/// Schema of whole objects of a kind without `metadata`, also for kinds without a definition. Tests generate
+/// valid objects from it. Mesh settings are whole documents.
 ///
 /// # Panics
 /// Never, as [`definition`].
@@ -112,7 +111,7 @@ pub fn read_schema(kind: Kind) -> Value {
     }
 }
 
-/// Where in its objects the content of a kind is.
+/// Place of a kind's content in its objects.
 struct PlaceOf;
 
 impl KindVisitor for PlaceOf {
@@ -123,7 +122,7 @@ impl KindVisitor for PlaceOf {
     }
 }
 
-/// Finds out where in its objects the content of a kind is, and the shape of its type.
+/// Visitor that returns the place of a kind's content and the shape of its type.
 struct Trace;
 
 impl KindVisitor for Trace {
@@ -134,7 +133,7 @@ impl KindVisitor for Trace {
     }
 }
 
-/// The schema of whole objects of a kind.
+/// Schema of whole objects of a kind.
 fn object_schema(kind: Kind, description: &str) -> Result<Value, String> {
     let (place, shape) = visit_kind(kind, Trace).map_err(|error| error.to_string())?;
     let mut schema = match place {

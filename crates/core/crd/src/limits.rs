@@ -1,34 +1,34 @@
-//! Checks of single fields by validation, as far as a schema can express them.
+//! Constraints of single fields in schemas, as far as a schema can express the rules of validation.
 //!
-//! A path names fields from the object down; `[]` stands for the items of a list, `{}` for the values of a
-//! map, and `**` at the beginning for any place. Every limit here is one that `validate` has, never a further
-//! one: a test throws objects that the reader takes at the schema.
+//! A path names fields from the object down; `[]` matches the items of a list, `{}` the values of a map, and
+//! `**` at the beginning any depth. A schema is never stricter than `validate`: a test checks objects that
+//! the reader accepts against it.
 
 use pilotfish_model::Kind;
 use serde_json::{Map, Value, json};
 
-/// One limit on a field.
+/// Constraint on a field.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
-    /// These fields must be set.
+    /// Fields that must be set.
     Required(&'static [&'static str]),
-    /// At most one of these fields may be set.
+    /// Fields of which at most one may be set.
     AtMostOne(&'static [&'static str]),
-    /// A number of this range.
+    /// Range of a number.
     Range(i64, i64),
-    /// A number of at least this.
+    /// Minimum of a number.
     AtLeast(i64),
-    /// A list with so many items.
+    /// Minimum and maximum length of a list.
     Items(u32, u32),
-    /// A text with at least one character.
+    /// A string that must not be empty.
     NotEmpty,
-    /// A text of this pattern.
+    /// Pattern of a string.
     Pattern(&'static str),
-    /// One of these texts.
+    /// Allowed strings.
     OneOf(&'static [&'static str]),
-    /// An object with any content, not any value at all.
+    /// An object with any content, but no other type of value.
     FreeObject,
-    /// A text for other programs: kept, though unused here.
+    /// A string that is kept for other programs, and not used here.
     KeptText(&'static str),
     /// A CEL rule and its message.
     Rule(&'static str, &'static str),
@@ -43,15 +43,15 @@ use Limit::{
 const MANY: u32 = u32::MAX;
 const PORT: Limit = Range(1, 65_535);
 const PERCENT: Limit = Range(0, 100);
-/// A port, or 0 where none is meant.
+/// Port number, or 0 for none.
 const PORT_OR_NONE: Limit = Range(0, 65_535);
 
 const TARGET: Limit = Required(&["kind", "name"]);
 
-/// An object that means nothing without its `spec`.
+/// Objects without meaning if `spec` is missing.
 const SPEC: Limits = &[("", Required(&["spec"]))];
 
-/// A policy that is for a selection of workloads, or for objects that it names.
+/// Policies with a selector or target references.
 const TARGETS: Limits = &[
     ("spec", AtMostOne(&["selector", "targetRef", "targetRefs"])),
     ("**.targetRef", TARGET),
@@ -305,7 +305,7 @@ const BACKEND_TLS_POLICY: Limits = &[
     ("spec.validation.subjectAltNames[].type", OneOf(&["Hostname", "URI"])),
 ];
 
-/// The limits on a kind's fields, by path: what it shares with other kinds, and its own.
+/// Constraints of a kind by path: those shared with other kinds, and its own.
 fn limits_of(kind: Kind) -> &'static [Limits] {
     match kind {
         Kind::VirtualService => &[DESTINATIONS, VIRTUAL_SERVICE],
@@ -335,10 +335,10 @@ fn limits_of(kind: Kind) -> &'static [Limits] {
     }
 }
 
-/// Writes the limits on a kind's fields into its schema.
+/// Writes the constraints of a kind into its schema.
 ///
 /// # Errors
-/// With the path of a limit at which there is no field.
+/// The path of a constraint that matches no field.
 pub(super) fn apply(kind: Kind, schema: &mut Value) -> Result<(), &'static str> {
     for (path, limit) in limits_of(kind).iter().copied().flatten() {
         if !limit.apply(path, schema) {
@@ -349,7 +349,7 @@ pub(super) fn apply(kind: Kind, schema: &mut Value) -> Result<(), &'static str> 
 }
 
 impl Limit {
-    /// Writes the limit to every field at `path`; whether there is one.
+    /// Writes the constraint to every field at `path`. Returns true if there is one.
     fn apply(self, path: &str, schema: &mut Value) -> bool {
         let steps = steps(path);
         match steps.split_first() {
@@ -433,7 +433,7 @@ impl Limit {
     }
 }
 
-/// Says that both fields are set; an empty list is not set.
+/// Schema of objects with both fields set; an empty list is not set.
 fn both(pair: [&str; 2], schema: &Value) -> Value {
     let lists = pair.into_iter().filter(|field| schema["properties"][field]["type"] == "array");
     let lists: Map<_, _> = lists.map(|field| (field.to_owned(), json!({"minItems": 1}))).collect();

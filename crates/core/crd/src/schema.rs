@@ -1,12 +1,13 @@
-//! Shapes as structural schemas of OpenAPI 3, in the part of it that definitions may use.
+//! Conversion of shapes to structural schemas (OpenAPI 3), limited to the features allowed in
+//! CustomResourceDefinitions.
 
 use super::trace::Shape;
 use serde_json::{Map, Value, json};
 
-/// A duration as the reader takes it: the units of Go, never negative.
+/// Pattern of a duration that the reader accepts: Go's units, never negative.
 const DURATION: &str = "^\\+?(0|(([0-9]+\\.?[0-9]*|\\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
-/// The schema of a shape.
+/// Schema of a shape.
 pub(super) fn schema(shape: &Shape) -> Value {
     match shape {
         Shape::Unknown | Shape::Any => json!({"x-kubernetes-preserve-unknown-fields": true}),

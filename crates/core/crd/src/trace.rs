@@ -1,9 +1,8 @@
-//! The shape of a type, found out by letting the type read a sample.
+//! Shapes of types, traced by deserializing them from generated values.
 //!
-//! A type's `Deserialize` requests what it wants: this field as a whole number, that one as one of these
-//! names. The tracer notes the requests and answers with any value. So the shape is by construction what the
-//! reader of files takes, and nothing has to be derived or declared a second time. Each pass answers one
-//! field of a oneof.
+//! A type's `Deserialize` requests the form of each value: an integer here, one of these names there. The
+//! tracer records the requests and returns any value of that form. So the shape is exactly the form that the
+//! reader accepts, without a second declaration. Each pass sets one field of a oneof.
 
 use serde::de::value::Error;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Error as _, IntoDeserializer, Visitor};
@@ -21,26 +20,26 @@ pub(crate) enum Shape {
     Integer(i128, i128),
     Number,
     Text,
-    /// A type that is read from a text or a number by rules of its own, by name.
+    /// A type with its own parser for strings or numbers, by name.
     Special(&'static str),
     List(Box<Shape>),
-    /// An object with any keys.
+    /// An object with arbitrary keys.
     Map(Box<Shape>),
-    /// An object with these fields.
+    /// An object with a fixed set of fields.
     Fields(Vec<(&'static str, Shape)>),
-    /// One of these names.
+    /// A string out of a fixed set.
     Names(&'static [&'static str]),
-    /// An object with at most one of these fields.
+    /// An object with at most one of several fields.
     OneOf(Vec<(&'static str, Shape)>),
 }
 
-/// The most fields that a oneof has, which is how often a type is read.
+/// Maximum number of fields in a oneof, and so of passes over a type.
 const MOST_PASSES: usize = 64;
 
-/// The shape of `T`.
+/// Traces the shape of `T`.
 ///
 /// # Errors
-/// When the type requests something that no kind has: `T` is wrong, not an input.
+/// If the type requests a form that no kind uses: a mistake in `T`, not in an input.
 pub(crate) fn trace<T: DeserializeOwned>() -> Result<Shape, Error> {
     let mut shape = Shape::Unknown;
     for _ in 0..MOST_PASSES {
@@ -53,10 +52,10 @@ pub(crate) fn trace<T: DeserializeOwned>() -> Result<Shape, Error> {
     Err(Error::custom("a oneof has too many fields"))
 }
 
-/// Answers for one value.
+/// Deserializer of one value, which records the requested shape.
 struct Tracer<'a> {
     shape: &'a mut Shape,
-    /// Set when a oneof has fields that were not answered yet.
+    /// True while a oneof has fields that no pass has set.
     more: &'a Cell<bool>,
 }
 
@@ -108,7 +107,7 @@ impl<'de> de::Deserializer<'de> for Tracer<'_> {
         visitor.visit_some(self)
     }
 
-    /// The types with rules of their own ask by their name.
+    /// Types with their own parser request it by their name.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -184,7 +183,7 @@ impl<'de> de::Deserializer<'de> for Tracer<'_> {
     }
 }
 
-/// The shape of the field that `name` is another name of: `jwks_uri` of `jwksUri`.
+/// Shape of the field of which `name` is an alias: `jwks_uri` of `jwksUri`.
 fn alias_of<'a>(name: &str, fields: &'a [(&'static str, Shape)]) -> Option<&'a Shape> {
     if !is_alias(name) {
         return None;
@@ -194,18 +193,17 @@ fn alias_of<'a>(name: &str, fields: &'a [(&'static str, Shape)]) -> Option<&'a S
     named.find(|(field, _)| field.eq_ignore_ascii_case(&camel_case)).map(|(_, shape)| shape)
 }
 
-/// True if a field has its proto name, which is always an alias, or the one name that is written in two
-/// ways.
+/// True if the field has a proto name, which is always an alias, or is the one name with two spellings.
 fn is_alias(name: &str) -> bool {
     name.contains('_') || name == "meshMtls"
 }
 
-/// A text that a type with rules of its own takes.
+/// Valid string for a type with its own parser.
 fn sample(name: &str) -> &'static str {
     if name == "Duration" { "0" } else { "" }
 }
 
-/// A list with one item, or a map with one entry.
+/// List with one item, or map with one entry.
 struct Once<'a> {
     shape: Option<&'a mut Shape>,
     more: &'a Cell<bool>,
@@ -236,7 +234,7 @@ impl<'de> de::MapAccess<'de> for Once<'_> {
     }
 }
 
-/// Every field of a type, in its order.
+/// Fields of a type, in their order.
 struct Fields<'a> {
     fields: std::slice::IterMut<'a, (&'static str, Shape)>,
     value: Option<&'a mut Shape>,
@@ -260,7 +258,7 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
     }
 }
 
-/// The one field that is set of a oneof.
+/// The field of a oneof that is set.
 struct Variant<'a> {
     name: &'static str,
     shape: &'a mut Shape,

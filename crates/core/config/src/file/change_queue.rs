@@ -24,7 +24,7 @@ pub(super) enum WriteState {
     Created,
     /// Deleted or moved away.
     Removed,
-    /// Only its attributes changed.
+    /// Only the attributes of the file changed.
     Touched,
 }
 

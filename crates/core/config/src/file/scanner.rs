@@ -161,7 +161,7 @@ impl Walked {
     }
 }
 
-/// State of all files: what was read of them, and when each is read next.
+/// State of all files: their content as last read, and the time of the next read.
 pub(super) struct Scanner {
     roots: Arc<[Root]>,
     limits: Limits,
@@ -403,7 +403,7 @@ impl Scanner {
         changed.chain(gone).cloned().collect()
     }
 
-    /// True if the file, or the one that it leads to, is open for writing.
+    /// True if the file, or the target of the link, is open for writing.
     fn is_open(&self, path: &FilePath, found: &Found) -> bool {
         self.writes.has(path) || found.links.get(path).is_some_and(|target| self.writes.has(target))
     }
@@ -625,17 +625,17 @@ enum FoundContent {
     Absent,
     /// There is a folder.
     Folder,
-    /// It is as it was when it was read last.
+    /// Unchanged since the last read.
     Unchanged,
     Read(ReadFile, Option<Signature>),
-    /// It cannot be read.
+    /// The file cannot be read.
     Other(FileContent, Option<Signature>),
 }
 
 /// Result of checking a file that was due.
 enum Outcome {
     Unchanged,
-    /// It may not be complete yet: read it again.
+    /// The file may be incomplete: read it again.
     Retry(Pending),
     Changed {
         change: FileChange,

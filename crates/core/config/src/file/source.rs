@@ -39,7 +39,7 @@ pub struct FileSourceSettings {
     pub timing: Timing,
     /// Thresholds of the guard against losses of objects with files that are gone.
     pub guard: GuardSettings,
-    /// Held losses, where operators see and accept them.
+    /// Held losses, published for operators to accept.
     pub losses: HeldLosses,
     /// Heartbeats of the source's threads.
     pub heartbeats: FileHeartbeats,
@@ -88,7 +88,7 @@ pub struct Timing {
     /// Maximum duration of a burst before it is delivered in parts. Kept short: a single change waits for
     /// bursts of other files, and the debouncer groups related changes again by namespace.
     pub ceiling: Duration,
-    /// Time that a half-written or removed file gets to become complete. A complete file does not wait.
+    /// Time that a half-written or removed file has to become complete; complete files are applied at once.
     pub settle: Duration,
     /// Time without a further change after which a file that changed without an event counts as complete.
     pub confirm: Duration,

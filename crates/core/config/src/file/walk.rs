@@ -93,9 +93,9 @@ pub(super) struct Found {
     pub(super) files: BTreeMap<FilePath, Signature>,
     /// The folders that were walked through.
     pub(super) folders: BTreeSet<PathBuf>,
-    /// The folders that links to files lead into.
+    /// Folders with targets of links to files.
     pub(super) link_folders: BTreeSet<PathBuf>,
-    /// Links to files, with the file that each leads to.
+    /// Links to files, with their targets.
     pub(super) links: BTreeMap<FilePath, PathBuf>,
     /// Folders and files that could not be read, and why.
     pub(super) unreadable: BTreeMap<PathBuf, String>,

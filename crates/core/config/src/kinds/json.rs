@@ -15,10 +15,9 @@ pub fn spec_json(object: &Object) -> Value {
     }
 }
 
-/// The content of an object of Istio's kinds as JSON, for others that read it: nothing but what is absent is
-/// left out, since an empty object may mean something (a header that has to be there). A match without
-/// condition is an empty text. `None` for what JSON cannot say: an object that is closed because it could not
-/// be used in full.
+/// Content of an object of Istio's kinds as JSON, for other programs. Only absent fields are left out, since
+/// an empty object can have a meaning (a header that must be present). A match without condition is an empty
+/// string. `None` if JSON cannot express the content: closed objects.
 #[must_use]
 pub fn whole_spec_json(object: &Object) -> Option<Value> {
     if is_closed(object) {
@@ -32,10 +31,10 @@ pub fn whole_spec_json(object: &Object) -> Option<Value> {
     value.ok()
 }
 
-/// An object of content that [`whole_spec_json`] made.
+/// Object with content that [`whole_spec_json`] returned.
 ///
 /// # Errors
-/// When it is not the content of an object of that kind.
+/// If it is not valid content of the kind.
 pub fn object_of(meta: ObjectMeta, content: Value) -> Result<Object, serde_json::Error> {
     with_type!(meta.key.kind, T => {
         let spec: T = serde_json::from_value(content)?;
@@ -55,7 +54,7 @@ fn is_closed(object: &Object) -> bool {
             .is_some_and(|requests| requests.closed || requests.jwt_rules.iter().any(|rule| rule.closed))
 }
 
-/// Drops fields without a value, and variants that stand for "nothing was written".
+/// Drops fields without a value, and variants for absent fields.
 fn drop_absent(value: &mut Value, free: &[&str]) {
     match value {
         Value::Object(fields) => {
@@ -68,7 +67,7 @@ fn drop_absent(value: &mut Value, free: &[&str]) {
     }
 }
 
-/// The fields of a kind with JSON of any form, in which `null` is a value like others.
+/// Fields of a kind with arbitrary JSON, in which `null` is a value.
 fn free_fields(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::EnvoyFilter => &["value"],

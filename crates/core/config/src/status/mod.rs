@@ -15,16 +15,16 @@ pub const CONTROLLERS: [&str; 2] = ["istio.io/gateway-controller", "pilotfish.io
 /// Controller name in the status of a policy at its target, where Istio's name is ours: as in istiod.
 pub const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 
-/// The controllers for whose Gateways and routes we write a status. Beside a running istiod, each serves its
-/// own.
+/// Controller names of the Gateways and routes that we write the status of. Beside a running istiod, each
+/// control plane has its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Controllers {
-    /// Those of both names.
+    /// Both controller names.
     #[default]
     Both,
-    /// Those with Istio's controller name.
+    /// Istio's controller name only.
     Istio,
-    /// Those with our own controller name.
+    /// Our own controller name only.
     Pilotfish,
 }
 

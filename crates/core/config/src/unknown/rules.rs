@@ -362,7 +362,7 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         "the listeners belong to no Gateway",
     ),
     row(&[Kind::ReferenceGrant], &["spec.from[*]", "spec.to[*]"], Fields, Remove, "the item grants nothing"),
-    // Parts of requests and backends that decide where requests go.
+    // Parts of requests and backends that routing depends on.
     row(
         REQUEST_ROUTES,
         &["spec.rules[*].filters[*]", "spec.rules[*].backendRefs[*].filters[*]"],
@@ -486,7 +486,8 @@ fn action<'a>(at: impl Fn(&[Segment]) -> Option<&'a Node>) -> &'a str {
     written.filter(|node| !node.is_null()).map_or("ALLOW", |node| node.text().unwrap_or_default())
 }
 
-/// True for TLS settings of a server that asks clients for certificates, or may be meant to: without a mode.
+/// True for server TLS settings that request client certificates, or could be meant to because they have no
+/// mode.
 fn checks_clients(tls: &Node) -> bool {
     match tls.get("mode").and_then(Node::text) {
         None => tls.get("httpsRedirect").is_none_or(Node::is_null),
@@ -494,7 +495,7 @@ fn checks_clients(tls: &Node) -> bool {
     }
 }
 
-/// True for a server of an unknown protocol that asks clients for certificates, or may be meant to.
+/// True for a server of an unknown protocol that requests client certificates, or could be meant to.
 pub(crate) fn checks_clients_of_unknown_protocol(server: &Node) -> bool {
     let protocol = server.get("port").and_then(|port| port.get("protocol")).and_then(Node::text);
     let may_check = |tls: &Node| match tls.get("mode").and_then(Node::text) {
@@ -517,8 +518,8 @@ fn validates_clients(part: &Node) -> bool {
     part.entries().iter().any(holds) || part.items().iter().any(validates_clients)
 }
 
-/// True for TLS settings of a listener of the Gateway API that terminates TLS and asks clients for
-/// certificates: by a validation of its own, by one of its Gateway, or by an option.
+/// True for TLS settings of a Gateway API listener that terminates TLS and requests client certificates: by
+/// its own validation, by the Gateway's, or by an option.
 fn listener_checks_clients(root: &Node, tls: &Node) -> bool {
     if tls.get("mode").and_then(Node::text) == Some("Passthrough") {
         return false;
@@ -529,7 +530,7 @@ fn listener_checks_clients(root: &Node, tls: &Node) -> bool {
         || mode.is_some_and(|mode| matches!(mode, "MUTUAL" | "OPTIONAL_MUTUAL" | "ISTIO_MUTUAL"))
 }
 
-/// True for a redirect to where it comes from, as far as it is known.
+/// True for a redirect to its own source, as far as the known fields say.
 fn changes_nothing_known(redirect: &Node) -> bool {
     let is_set = |field| redirect.get(field).is_some_and(|node| !node.is_null());
     let port = redirect.get("derivePort").and_then(Node::text);

@@ -1,5 +1,5 @@
-//! Limits of one object. Products (hosts by ports by endpoints, rules by values) are counted
-//! here, before anything is built from them; what several objects make together is counted where it is made.
+//! Limits of single objects. Products (hosts by ports by endpoints, rules by values) are counted here, before
+//! anything is allocated for them. Products of several objects are counted where they are computed.
 
 use crate::kubernetes::EndpointSlice;
 use crate::networking::{EnvoyFilter, Gateway, ServiceEntry, Sidecar, VirtualService};

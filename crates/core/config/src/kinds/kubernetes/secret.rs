@@ -23,8 +23,8 @@ const SERVED: [&str; 10] = [
     "tls.key",
     "tls.ocsp-staple",
 ];
-/// Secrets of the root namespace that belong to control planes: the certificates of webhooks, and the
-/// authority of the mesh with what it is made from.
+/// Secrets of the root namespace that belong to control planes: webhook certificates, and the mesh's CA with
+/// the material to create it.
 const OF_CONTROL_PLANES: [&str; 5] =
     ["cacerts", "istio-ca-secret", "istio-kubeconfig", "istiod-tls", "pilotfish-webhook-certificate"];
 /// The label of kubeconfigs of remote clusters.
@@ -85,8 +85,8 @@ impl Secret {
         }
     }
 
-    /// True if a Secret with that metadata belongs to a control plane, in a mesh with that root namespace: it
-    /// is served to nobody.
+    /// True if a Secret with that metadata belongs to a control plane of a mesh with that root namespace. No
+    /// proxy gets it.
     #[must_use]
     pub fn is_of_control_plane(meta: &ObjectMeta, root_namespace: &str) -> bool {
         let is_own =
@@ -94,8 +94,8 @@ impl Secret {
         is_own || meta.labels.contains_key(REMOTE_CLUSTER)
     }
 
-    /// Drops what no proxy is ever served, so that it is not even kept. The annotations go with it:
-    /// `kubectl apply` writes the whole object into one of them.
+    /// Drops keys that are never served to proxies, so that they are not kept in memory. The annotations are
+    /// dropped, too: `kubectl apply` writes the whole object into one of them.
     pub fn keep_served(&mut self, meta: &mut ObjectMeta, root_namespace: &str) {
         meta.annotations = Arc::default();
         if self.content_type() == SecretType::Other || Self::is_of_control_plane(meta, root_namespace) {
@@ -123,7 +123,7 @@ impl Secret {
 }
 
 impl ConfigMap {
-    /// Drops what is read of no ConfigMap: a cluster has many, and large ones.
+    /// Drops the keys that are not read of any ConfigMap: clusters have many ConfigMaps, and large ones.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
         self.data.retain(|key, _| AUTHORITIES.contains(&key.as_str()));
         self.binary_data.clear();

@@ -148,8 +148,8 @@ fn default_extension_providers() -> Vec<ExtensionProvider> {
 }
 
 impl MeshConfig {
-    /// Completes what was written the way istiod does: its own providers follow the written ones unless one
-    /// of the same name was written, and the aliases of the trust domain are a sorted set.
+    /// Completes settings as istiod does: adds its own providers after the configured ones, except for names
+    /// that are configured, and sorts the aliases of the trust domain.
     pub(crate) fn complete(&mut self) {
         for provider in default_extension_providers() {
             if !self.extension_providers.iter().any(|written| written.name == provider.name) {
@@ -160,8 +160,8 @@ impl MeshConfig {
         self.trust_domain_aliases.dedup();
     }
 
-    /// True if a trust domain is the mesh's, or an alias of it: namespaces of other domains are others,
-    /// whoever signed.
+    /// True if a trust domain is the mesh's or an alias of it. Namespaces of other domains are different
+    /// namespaces, regardless of the signer.
     #[must_use]
     pub fn has_trust_domain(&self, domain: &str) -> bool {
         self.trust_domain == domain || self.trust_domain_aliases.iter().any(|alias| alias == domain)
@@ -204,7 +204,7 @@ pub struct DefaultTrafficPolicy {
 /// Policy for traffic to hosts without a service.
 pub struct OutboundTrafficPolicy {
     pub mode: OutboundTrafficPolicyMode,
-    /// TLS towards hosts that the proxy looks up (mode `ALLOW_ANY_DYNAMIC_DNS`).
+    /// TLS towards hosts that the proxy resolves (mode `ALLOW_ANY_DYNAMIC_DNS`).
     pub tls: Option<ClientTlsSettings>,
 }
 
@@ -286,7 +286,7 @@ pub enum OutboundTrafficPolicyMode {
     #[default]
     RegistryOnly,
     AllowAny,
-    /// The proxy looks up the hosts of requests; other traffic passes.
+    /// The proxy resolves the hosts of requests; other traffic passes.
     AllowAnyDynamicDns,
 }
 

@@ -55,7 +55,7 @@ fn closed_partly(refused: &Refused<'_>) -> Option<DestinationRule> {
     Some(rule)
 }
 
-/// Returns the TLS settings of the policy that a path leads into: of the host, a subset, or a port of either.
+/// Returns the TLS settings that a path refers to: of the host, a subset, or a port of either.
 fn settings_at<'r>(
     rule: &'r mut DestinationRule,
     path: &[Segment],

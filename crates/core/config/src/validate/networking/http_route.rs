@@ -1,4 +1,4 @@
-//! HTTP routes in a VirtualService: what may stand together, and each part for itself.
+//! HTTP routes of a VirtualService: combinations of actions, and each part.
 
 use super::stream_route::Source;
 use super::virtual_service::{destination, required_destination, weights};

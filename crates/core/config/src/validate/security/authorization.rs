@@ -251,7 +251,7 @@ fn port(text: &str, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Why the text is no path: `{*}` stands for one part and `{**}` for all that is left.
+/// Returns the reason why the text is no path. `{*}` matches one segment and `{**}` all remaining ones.
 fn template_problem(path: &str) -> Option<&'static str> {
     let is_template = path.contains("{*}") || path.contains("{**}");
     let mut rest_taken = false;
@@ -367,7 +367,7 @@ pub(crate) const ATTRIBUTES: [&str; 15] = {
     names
 };
 
-/// True for an attribute of a request or a connection that policies may ask for.
+/// True for an attribute of requests or connections that policies can use.
 pub(crate) fn is_attribute(key: &str) -> bool {
     attribute(key) != Attribute::Unknown
 }
