@@ -24,7 +24,7 @@ enum Limit {
     NotEmpty,
     /// Pattern of a string.
     Pattern(&'static str),
-    /// Allowed strings.
+    /// Allowed values of a string.
     OneOf(&'static [&'static str]),
     /// An object with any content, but no other type of value.
     FreeObject,

@@ -19,7 +19,7 @@ pub const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 /// control plane has its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Controllers {
-    /// Both controller names.
+    /// Istio's and our own controller name.
     #[default]
     Both,
     /// Istio's controller name only.
