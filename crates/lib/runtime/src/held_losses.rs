@@ -59,7 +59,7 @@ impl HeldLosses {
         let known = state.held.get(scope);
         let Some(held) = held else {
             if state.held.remove(scope).is_some() {
-                tracing::info!(source, scope, "the guard does not hold back a loss any more");
+                tracing::info!(source, scope, "the guard released a held loss");
             }
             return;
         };
@@ -80,7 +80,7 @@ impl HeldLosses {
                 %scope,
                 before = in_force,
                 after,
-                "a read lacks most of what there was; it stays in force until a second read confirms the loss"
+                "a read lacks most known objects; keeping them until a second read confirms the loss"
             );
         }
         state.held.insert(scope, (held, shown));

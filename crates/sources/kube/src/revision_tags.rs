@@ -89,8 +89,7 @@ impl RevisionTags {
         if self.reported.as_ref() != Some(&text) {
             tracing::warn!(
                 reason = %error,
-                "tags of the revision cannot be read from MutatingWebhookConfigurations; those that were \
-                 read stay"
+                "cannot read the revision's tags from MutatingWebhookConfigurations; keeping the known tags"
             );
             self.reported = Some(text);
         }

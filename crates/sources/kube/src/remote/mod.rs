@@ -314,7 +314,7 @@ impl Remotes {
                 Action::Remove(cluster, generations) => {
                     tracing::info!(
                         %cluster,
-                        "no usable kubeconfig for the remote cluster is left; its services are removed"
+                        "the remote cluster has no usable kubeconfig left; removing its services"
                     );
                     for generation in &generations {
                         self.stop(generation).await;
@@ -419,7 +419,7 @@ impl Task {
                     };
                     tracing::error!(
                         cluster = %self.generation.cluster, reason,
-                        "the source of a remote cluster ended; it is restarted soon, its content stays"
+                        "the source of a remote cluster ended; keeping its content and restarting it"
                     );
                     self.failed(&reason).await?;
                     tokio::time::sleep(AFTER_BREAKDOWN).await;

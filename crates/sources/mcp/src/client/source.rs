@@ -304,7 +304,7 @@ impl McpSource {
                 tracing::info!(
                     source = %self.name,
                     resources = self.content.count(),
-                    "the server answers again"
+                    "receiving resources from the server again"
                 );
                 batch.events.push(SourceEvent::Recovered);
             }

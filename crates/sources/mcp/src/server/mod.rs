@@ -156,7 +156,7 @@ fn resource(
                 kind = %entry.kind,
                 name = &*name,
                 %error,
-                "cannot be served to other control planes"
+                "cannot encode an object; not serving it to other control planes"
             );
             return None;
         }
