@@ -100,7 +100,6 @@ pub struct ServiceWrite {
     pub key: ServiceKey,
     /// Complete metadata, including that of other owners.
     pub metadata: Metadata,
-    /// Desired ports.
     pub ports: BTreeSet<u16>,
     /// Owners: unchanged; empty for a new service.
     pub owners: Text,
@@ -121,6 +120,6 @@ pub struct InstanceWrite {
 pub struct InstanceRetirement {
     /// Service and place of the instance.
     pub key: InstanceKey,
-    /// Complete new metadata.
+    /// Complete metadata, including that of other owners.
     pub metadata: Metadata,
 }
