@@ -50,7 +50,7 @@ const FOLDERS: &[Folder] = &[
     Folder {
         path: "crates/lib",
         may: &[],
-        shared: &["pilotfish-admission", "pilotfish-identity", "pilotfish-runtime"],
+        shared: &["pilotfish-admission", "pilotfish-connect", "pilotfish-identity", "pilotfish-runtime"],
         never: &["envoy-types", "k8s-openapi", "kube"],
     },
     Folder {
@@ -62,7 +62,7 @@ const FOLDERS: &[Folder] = &[
     Folder {
         path: "crates/registries",
         may: &["crates/core", "crates/lib"],
-        shared: &["pilotfish-registry", "pilotfish-registry-client"],
+        shared: &["pilotfish-registry", "pilotfish-session"],
         never: &["envoy-types", "k8s-openapi", "kube"],
     },
     Folder {
@@ -130,44 +130,9 @@ const EXCEPTIONS: &[Exception] = &[
         reason: "the file source stands in pilotfish-config",
     },
     Exception {
-        from: "pilotfish-etcd-client",
-        to: "pilotfish-registry",
-        reason: "settings of connections are options of registries",
-    },
-    Exception {
-        from: "pilotfish-etcd-client",
-        to: "pilotfish-registry-client",
-        reason: "connections and sessions are one crate",
-    },
-    Exception {
-        from: "pilotfish-otlp",
-        to: "pilotfish-registry-client",
-        reason: "connections and sessions are one crate",
-    },
-    Exception {
         from: "pilotfish-mcp",
         to: "pilotfish-registry",
-        reason: "settings of connections are options of registries",
-    },
-    Exception {
-        from: "pilotfish-mcp",
-        to: "pilotfish-registry-client",
-        reason: "connections and sessions are one crate",
-    },
-    Exception {
-        from: "pilotfish-registration-etcd",
-        to: "pilotfish-registry",
-        reason: "settings of connections are options of registries",
-    },
-    Exception {
-        from: "pilotfish-registration-etcd",
-        to: "pilotfish-registry-client",
-        reason: "connections and sessions are one crate",
-    },
-    Exception {
-        from: "pilotfish-polaris-sync",
-        to: "pilotfish-registry-client",
-        reason: "connections and sessions are one crate",
+        reason: "a source that users name with --registry implements the contract of registries",
     },
 ];
 
@@ -208,6 +173,12 @@ const RULES: &[Rule] = &[
         never: &["notify", "prost", "serde-saphyr", "tonic"],
         never_named: &["h2"],
     },
+    // Connections of clients, whatever they speak to.
+    Rule {
+        name: "pilotfish-connect",
+        never: &["notify", "prost", "serde-saphyr"],
+        never_named: &["axum", "h2"],
+    },
     rule("pilotfish-etcd-client", &["axum", "notify"]),
     rule("pilotfish-otlp", &["axum", "notify"]),
     Rule { name: "pilotfish-kube", never: &["prost", "tonic"], never_named: &[] },
@@ -217,7 +188,11 @@ const RULES: &[Rule] = &[
         never: &["axum", "h2", "hyper", "prost", "tonic"],
         never_named: &["notify", "tokio"],
     },
-    rule("pilotfish-registry-client", &["axum", "notify", "pilotfish-config"]),
+    Rule {
+        name: "pilotfish-session",
+        never: &[],
+        never_named: &["axum", "h2", "hyper", "notify", "pilotfish-config", "tonic"],
+    },
     rule("pilotfish-consul", &["axum", "notify", "pilotfish-config"]),
     rule("pilotfish-dns", &["axum", "notify", "pilotfish-config"]),
     rule("pilotfish-etcd", &["axum", "notify", "pilotfish-config", "tonic"]),

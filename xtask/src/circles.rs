@@ -180,12 +180,6 @@ const EXCEPTIONS: &[Exception] = &[
         reason: "the row of a registry names its settings and its source",
     },
     Exception {
-        package: "pilotfish-registry-client",
-        parent: "",
-        modules: &["product", "writer"],
-        reason: "the two sides of a session",
-    },
-    Exception {
         package: "pilotfish-translate",
         parent: "engine",
         modules: &["cx", "memo"],

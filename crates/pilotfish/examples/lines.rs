@@ -10,11 +10,12 @@
 //! A line `.` ends a complete list; the server may send further lists on the same connection.
 
 use clap::Parser;
+use pilotfish_connect::{Connector, Scheme, Target};
 use pilotfish_registry::{
     CATALOG_OPTIONS, CatalogDefaults, CatalogInstance, CatalogOptions, CatalogService, Input, LiveSettings,
-    LiveSettingsError, LiveSource, RegistryType,
+    LiveSource, OptionsError, RegistryType,
 };
-use pilotfish_registry_client::{CatalogWriter, Connector, Product, Scheme, SessionError, Target, live};
+use pilotfish_session::{CatalogWriter, Product, SessionError, live};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,9 +37,8 @@ const SCHEMES: &[Scheme] = &[Scheme { name: "tcp", port: 7000, is_tls: false }];
 const MAX_LIST_BYTES: u64 = 4 << 20;
 
 /// Checks the settings; nothing is connected yet.
-fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
-    let target =
-        Target::parse(&settings.address, SCHEMES).map_err(|mistake| LiveSettingsError(vec![mistake]))?;
+fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError> {
+    let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| OptionsError(vec![mistake]))?;
     let options = CatalogOptions::take(&mut settings, CatalogDefaults::default())?;
     let (shard, namespace) = (settings.shard.clone(), options.namespace.as_str().to_owned());
     settings.finish(&LINES)?;

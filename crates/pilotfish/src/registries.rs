@@ -44,7 +44,7 @@ pub(crate) fn table_with(more: &[&'static RegistryType]) -> RegistryTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_registry::RegistryOption;
+    use pilotfish_registry::OptionSpec;
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::PathBuf;
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    fn as_written(option: &RegistryOption) -> (String, String) {
+    fn as_written(option: &OptionSpec) -> (String, String) {
         (option.name.to_owned(), option.value.to_owned())
     }
 

@@ -7,9 +7,7 @@ use crate::wire::Answer;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
-use pilotfish_registry_client::{
-    Connector, HttpAnswer, HttpClient, HttpRequest, Scheme, Server, Target, TlsOptions,
-};
+use pilotfish_connect::{Connector, HttpAnswer, HttpClient, HttpRequest, Scheme, Server, Target, TlsOptions};
 use pilotfish_runtime::{ErrorClass, Jitter, error_chain};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

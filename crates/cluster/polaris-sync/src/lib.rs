@@ -31,4 +31,4 @@ pub use metrics::SyncMetrics;
 pub use session::{DryRun, PassReport, Progress, Session, SessionSettings};
 pub use target::{PolarisTarget, PolarisTargetError};
 
-pub use pilotfish_registry_client::{Target as Address, TlsOptions};
+pub use pilotfish_connect::{Target as Address, TlsOptions};

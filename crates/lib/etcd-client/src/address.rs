@@ -1,17 +1,16 @@
 //! The servers of a cluster, and the login.
 
 use crate::Client;
-use pilotfish_registry::{LiveSettings, RegistryOption};
-use pilotfish_registry_client::{Connector, Scheme, SecretOption, Server, SessionError, Target, TlsOptions};
-use pilotfish_runtime::Jitter;
+use pilotfish_connect::{Connector, Scheme, SecretOption, Server, Target, TlsOptions};
+use pilotfish_runtime::{Jitter, OptionSpec, OptionValues, SessionError};
 
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: 2379, is_tls: false }, Scheme { name: "https", port: 2379, is_tls: true }];
 
 /// The options of a login.
-pub const LOGIN_OPTIONS: &[RegistryOption] = &[
-    RegistryOption { name: "user", value: "NAME", about: "log in as this user [default: nobody]" },
-    RegistryOption {
+pub const LOGIN_OPTIONS: &[OptionSpec] = &[
+    OptionSpec { name: "user", value: "NAME", about: "log in as this user [default: nobody]" },
+    OptionSpec {
         name: "passwordFile",
         value: "FILE",
         about: "the user's password [default: the environment's PILOTFISH_ETCD_PASSWORD]",
@@ -36,16 +35,16 @@ struct Login {
 }
 
 impl Servers {
-    /// Takes the address, [`LOGIN_OPTIONS`] and [`pilotfish_registry_client::TLS_OPTIONS`] out of settings.
+    /// Parses an address, and takes [`LOGIN_OPTIONS`] and [`pilotfish_connect::TLS_OPTIONS`].
     /// Errors are added to `mistakes`.
-    pub fn take(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<Self> {
-        let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();
+    pub fn take(address: &str, options: &mut OptionValues, mistakes: &mut Vec<String>) -> Option<Self> {
+        let target = Target::parse(address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();
         let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
         if target.as_ref().is_some_and(|target| !target.path.is_empty()) {
             mistakes.push("the address has a path; the option prefix says which keys are meant".to_owned());
         }
-        let tls = TlsOptions::take(settings, is_tls, mistakes);
-        let login = login(settings, mistakes);
+        let tls = TlsOptions::take(options, is_tls, mistakes);
+        let login = login(options, mistakes);
         let connector = Connector::new(tls.map(|tls| tls.with_alpn(&["h2"])));
         Some(Self::new(target?.servers, connector, login))
     }
@@ -110,10 +109,10 @@ impl Servers {
     }
 }
 
-fn login(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<Login> {
-    let has_file = settings.options.contains_key("passwordFile");
-    let password = SecretOption::take(settings, "password", Some("PILOTFISH_ETCD_PASSWORD"));
-    match settings.take("user") {
+fn login(options: &mut OptionValues, mistakes: &mut Vec<String>) -> Option<Login> {
+    let has_file = options.has("passwordFile");
+    let password = SecretOption::take(options, "password", Some("PILOTFISH_ETCD_PASSWORD"));
+    match options.take("user") {
         Some(user) if password.is_set() => Some(Login { user, password }),
         Some(_) => {
             mistakes

@@ -7,7 +7,8 @@ use crate::proto::{
 };
 use crate::{CallError, MAX_MESSAGE};
 use http::uri::PathAndQuery;
-use pilotfish_registry_client::{Connector, Server, SessionError, grpc_channel};
+use pilotfish_connect::{Connector, Server, grpc_channel};
+use pilotfish_runtime::SessionError;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;

@@ -1,7 +1,7 @@
 //! Errors of calls.
 
 use crate::MAX_MESSAGE;
-use pilotfish_registry_client::SessionError;
+use pilotfish_runtime::SessionError;
 use std::time::Duration;
 use tonic::{Code, Status};
 

@@ -2,7 +2,7 @@
 
 use crate::proto::{Header, KeyValue, RangeRequest};
 use crate::{CallError, Client};
-use pilotfish_registry_client::SessionError;
+use pilotfish_runtime::SessionError;
 
 /// Number of keys per page; fewer if values are so large that a page exceeds the message limit.
 const PAGE: i64 = 1_000;

@@ -2,7 +2,7 @@
 
 use crate::proto::{WatchAsk, WatchProgress, WatchRequest, WatchResponse};
 use crate::{WatchStream, reason};
-use pilotfish_registry_client::SessionError;
+use pilotfish_runtime::SessionError;
 use std::time::Duration;
 use tokio::time::timeout;
 

@@ -1,6 +1,6 @@
 //! Addresses of OTLP collectors.
 
-use pilotfish_registry_client::{Connector, Scheme, Server, Target, TlsOptions};
+use pilotfish_connect::{Connector, Scheme, Server, Target, TlsOptions};
 use std::path::PathBuf;
 
 /// Default port of collectors for OTLP over gRPC.

@@ -6,7 +6,7 @@ use crate::message::{
     ScopeSpans, Span,
 };
 use crate::trace::{Trace, Value, attributes};
-use pilotfish_registry_client::grpc_channel;
+use pilotfish_connect::grpc_channel;
 use pilotfish_runtime::{Backoff, BackoffPolicy, Jitter};
 use std::future::Future;
 use std::path::PathBuf;

@@ -18,6 +18,7 @@
 //! | [`coalescer()`] | the newest value of each key, for a reader that is slower than its writers |
 //! | [`FileReader`] | reads on a dedicated thread, with a timeout |
 //! | [`RegularFile`] | the content of a regular file, never of a pipe or a device |
+//! | [`OptionValues`] | options of an address |
 //! | [`SecretFile`] | a token, password or key in a file that changes |
 //!
 //! A loop around a request usually looks like this:
@@ -49,9 +50,11 @@ mod heartbeat;
 mod held_losses;
 mod jitter;
 mod loss_guard;
+mod options;
 mod rate_limiter;
 mod regular_file;
 mod secret_file;
+mod session_error;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use coalescer::{CoalescingReceiver, CoalescingSender, coalescer};
@@ -63,6 +66,8 @@ pub use heartbeat::{Heartbeat, SILENT_AFTER};
 pub use held_losses::{GuardBoard, HeldLosses, HeldScope, ShownLoss};
 pub use jitter::Jitter;
 pub use loss_guard::{GuardSettings, HeldLoss, LOSS_FLOOR, LossGuard, LossVerdict, ReadExtent};
+pub use options::{OptionSpec, OptionValues, OptionsError};
 pub use rate_limiter::RateLimiter;
 pub use regular_file::{RegularFile, RegularFileError, check_type, read_regular_file, read_regular_text};
 pub use secret_file::{Secret, SecretFile, SecretFileError, SecretState};
+pub use session_error::SessionError;

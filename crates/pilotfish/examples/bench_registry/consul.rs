@@ -5,7 +5,7 @@ use super::process::Process;
 use super::{Product, Seen, service};
 use anyhow::Result;
 use http::Method;
-use pilotfish_registry_client::HttpRequest;
+use pilotfish_connect::HttpRequest;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
-use pilotfish_registry_client::{Connector, Server, grpc_channel};
+use pilotfish_connect::{Connector, Server, grpc_channel};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};

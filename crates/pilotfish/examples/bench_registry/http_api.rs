@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
-use pilotfish_registry_client::{Connector, HttpAnswer, HttpClient, HttpRequest, Server};
+use pilotfish_connect::{Connector, HttpAnswer, HttpClient, HttpRequest, Server};
 use std::time::{Duration, Instant};
 
 /// Timeout for the start of a server.

@@ -3,13 +3,13 @@
 use super::{Options, Product, Seen, address, measure, service};
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
+use pilotfish_connect::{Connector, Server, grpc_channel};
 use pilotfish_registration_api::v1::registration_service_client::RegistrationServiceClient;
 use pilotfish_registration_api::v1::{
     BatchRegisterRequest, BatchRenewRequest, Instance, Port, RegisterRequest, RenewRequest, register_result,
     renew_result,
 };
 use pilotfish_registration_client::{Change, Client, ClientOptions};
-use pilotfish_registry_client::{Connector, Server, grpc_channel};
 use pilotfish_testkit::real::{Pilotfish, free_port};
 use std::time::Instant;
 use tokio::sync::mpsc;

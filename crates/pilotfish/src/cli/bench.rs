@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use pilotfish_connect::{Connector, Server as Address, TlsOptions};
 use pilotfish_load::connection::{Dial, Dialing, Socket, Way};
 use pilotfish_load::mesh::folder::Folder;
 use pilotfish_load::mesh::measure::{Plan, Progress, measure};
 use pilotfish_load::mesh::report;
 use pilotfish_load::mesh::subject::{Edits, Subject};
 use pilotfish_load::server::Server;
-use pilotfish_registry_client::{Connector, Server as Address, TlsOptions};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,10 @@
 use super::check::Check;
 use clap::Args;
 use pilotfish_model::{Provider, ShardKey};
-use pilotfish_registry::{GuardSettings, Input, LiveSettings, MergePolicy, RegistrySettings, RegistryTable};
+use pilotfish_registry::{
+    GuardSettings, Input, LiveSettings, MergePolicy, OptionValues, RegistrySettings, RegistryTable,
+};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ pub(crate) struct LiveRegistry {
     /// Empty for the only one of its type.
     pub(crate) instance: Arc<str>,
     pub(crate) address: String,
-    pub(crate) options: BTreeMap<String, String>,
+    pub(crate) options: OptionValues,
 }
 
 impl Default for RegistriesSettings {

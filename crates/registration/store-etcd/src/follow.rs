@@ -7,7 +7,7 @@ use crate::view::unsigned;
 use pilotfish_etcd_client::proto::{Header, WatchCreate, WatchResponse};
 use pilotfish_etcd_client::{Client, Step, Watch, WatchStream, end_of, first_of};
 use pilotfish_registration::{InstanceKey, StoreEvent};
-use pilotfish_registry_client::SessionError;
+use pilotfish_runtime::SessionError;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use crate::view::{Snapshot, unsigned};
 use pilotfish_etcd_client::proto::{Header, PutRequest};
 use pilotfish_etcd_client::{CallError, Client, Servers};
 use pilotfish_registration::{StoreEvent, StoreEventSender};
-use pilotfish_registry_client::SessionError;
+use pilotfish_runtime::SessionError;
 use pilotfish_runtime::{Backoff, BackoffPolicy, Jitter};
 use std::convert::Infallible;
 use std::sync::Arc;

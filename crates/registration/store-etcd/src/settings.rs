@@ -1,15 +1,15 @@
 //! Parsing of `--registration-store etcd=ADDRESS?OPTION=VALUE&...`.
 
 use crate::keys::Keys;
+use pilotfish_config::unknown_name;
+use pilotfish_connect::TLS_OPTIONS;
 use pilotfish_etcd_client::{LOGIN_OPTIONS, Servers};
-use pilotfish_model::{Provider, ShardKey};
-use pilotfish_registry::{LiveSettings, LiveSettingsError, RegistryOption, RegistrySettings, unknown_option};
-use pilotfish_registry_client::TLS_OPTIONS;
+use pilotfish_runtime::{OptionSpec, OptionValues, OptionsError};
 
 /// Options of the store, for `--help` and its page.
-pub const ETCD_STORE_OPTIONS: &[&[RegistryOption]] = &[OPTIONS, LOGIN_OPTIONS, TLS_OPTIONS];
+pub const ETCD_STORE_OPTIONS: &[&[OptionSpec]] = &[OPTIONS, LOGIN_OPTIONS, TLS_OPTIONS];
 
-const OPTIONS: &[RegistryOption] = &[RegistryOption {
+const OPTIONS: &[OptionSpec] = &[OptionSpec {
     name: "prefix",
     value: "KEY",
     about: "the keys of the store begin so; stores with the same prefix share everything [default: \
@@ -33,28 +33,23 @@ impl EtcdStoreSettings {
     ///
     /// # Errors
     /// With all mistakes, one line each.
-    pub fn parse(text: &str) -> Result<Self, LiveSettingsError> {
+    pub fn parse(text: &str) -> Result<Self, OptionsError> {
         let (address, options) = text.split_once('?').unwrap_or((text, ""));
         let mut mistakes = Vec::new();
-        let mut settings = LiveSettings {
-            shard: ShardKey::new(Provider::new(0, "registration"), ""),
-            address: without_repeated_schemes(address, &mut mistakes),
-            options: form_urlencoded::parse(options.as_bytes()).into_owned().collect(),
-            registry: RegistrySettings::default(),
-        };
-        let servers = Servers::take(&mut settings, &mut mistakes);
-        let prefix = settings.take("prefix").unwrap_or_else(|| PREFIX.to_owned());
+        let address = without_repeated_schemes(address, &mut mistakes);
+        let mut options: OptionValues = form_urlencoded::parse(options.as_bytes()).into_owned().collect();
+        let servers = Servers::take(&address, &mut options, &mut mistakes);
+        let prefix = options.take("prefix").unwrap_or_else(|| PREFIX.to_owned());
         if let Err(mistake) = check_prefix(&prefix) {
             mistakes.push(format!("prefix={prefix}: {mistake}"));
         }
         let known: Vec<&str> =
             ETCD_STORE_OPTIONS.iter().copied().flatten().map(|option| option.name).collect();
-        mistakes.extend(
-            settings.options.keys().map(|option| unknown_option(option, &known, "pilotfish serve --help")),
-        );
+        let unknown = |option| unknown_name("option", option, &known, "pilotfish serve --help");
+        mistakes.extend(options.names().map(unknown));
         match servers {
             Some(servers) if mistakes.is_empty() => Ok(Self { servers, keys: Keys::new(&prefix) }),
-            _ => Err(LiveSettingsError(mistakes)),
+            _ => Err(OptionsError(mistakes)),
         }
     }
 }

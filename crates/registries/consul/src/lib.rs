@@ -25,8 +25,8 @@ mod session;
 mod settings;
 mod triggers;
 
+use pilotfish_connect::TLS_OPTIONS;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryType};
-use pilotfish_registry_client::TLS_OPTIONS;
 
 #[cfg(doc)]
 use schedule::Schedule;

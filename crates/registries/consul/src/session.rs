@@ -10,9 +10,9 @@ use crate::triggers::{CheckState, Touched, Trigger};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use pilotfish_registry::{LiveSettings, LiveSettingsError, LiveSource};
-use pilotfish_registry_client::{CatalogWriter, Product, SessionError, live};
+use pilotfish_registry::{LiveSettings, LiveSource, OptionsError};
 use pilotfish_runtime::Jitter;
+use pilotfish_session::{CatalogWriter, Product, SessionError, live};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const TOKEN_AGE: Duration = Duration::from_secs(1);
 const MAX_SERVICES: usize = pilotfish_registry::MAX_SERVICES;
 
 /// Validates the settings; nothing is connected yet.
-pub(crate) fn open(settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+pub(crate) fn open(settings: LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError> {
     let shard = settings.shard.clone();
     let (settings, options) = Settings::take(settings)?;
     let known = Known::new(settings.mapping.clone(), &settings.datacenters);

@@ -2,9 +2,10 @@
 
 use crate::mapping::{Mapping, PortMapping};
 use crate::select::{Globs, Selection, list};
+use pilotfish_connect::{Connector, Scheme, SecretOption, Target};
 use pilotfish_model::Protocol;
-use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Connector, ProductSettings, Scheme, SecretOption, Target};
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, OptionSpec, OptionsError};
+use pilotfish_session::ProductSettings;
 use std::time::Duration;
 
 const ALPN: &[&str] = &["h2", "http/1.1"];
@@ -14,12 +15,12 @@ const SCHEMES: &[Scheme] =
 /// Environment variable of the token, as for Consul's own tools.
 const TOKEN: &str = "CONSUL_HTTP_TOKEN";
 
-const fn option(name: &'static str, value: &'static str, about: &'static str) -> RegistryOption {
-    RegistryOption { name, value, about }
+const fn option(name: &'static str, value: &'static str, about: &'static str) -> OptionSpec {
+    OptionSpec { name, value, about }
 }
 
 /// Options of this registry only.
-pub(crate) const OPTIONS: &[RegistryOption] = &[
+pub(crate) const OPTIONS: &[OptionSpec] = &[
     option("datacenters", "LIST", "the data centres to read [default: the agent's own]"),
     option("services", "LIST", "the services to read, with * for any text [default: all]"),
     option("exceptServices", "LIST", "services not to read, with * for any text"),
@@ -111,7 +112,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Validates the settings, including those of every catalog registry.
-    pub(crate) fn take(mut given: LiveSettings) -> Result<(Self, CatalogOptions), LiveSettingsError> {
+    pub(crate) fn take(mut given: LiveSettings) -> Result<(Self, CatalogOptions), OptionsError> {
         let mut mistakes = Vec::new();
         let settings = &mut given;
         let defaults = CatalogDefaults { protocol: Protocol::Tcp, ..Default::default() };
@@ -119,9 +120,9 @@ impl Settings {
         let catalog = product.as_ref().map(|product| &product.catalog);
         let datacenters = datacenters(settings);
         let selection = Selection {
-            only: Globs::parse(&settings.take("services").unwrap_or_default()),
-            except: Globs::parse(&settings.take("exceptServices").unwrap_or_default()),
-            tags: list(&settings.take("tags").unwrap_or_default()),
+            only: Globs::parse(&settings.options.take("services").unwrap_or_default()),
+            except: Globs::parse(&settings.options.take("exceptServices").unwrap_or_default()),
+            tags: list(&settings.options.take("tags").unwrap_or_default()),
         };
         let query = query(settings, &selection, &mut mistakes);
         let mapping = mapping(settings, catalog, &mut mistakes);
@@ -132,7 +133,7 @@ impl Settings {
         }
         let timeout = settings.parse_duration("timeout", &mut mistakes).unwrap_or(Duration::from_secs(10));
         let connections = connections(settings, datacenters.len(), &mut mistakes);
-        let token = SecretOption::take(settings, "token", Some(TOKEN));
+        let token = SecretOption::take(&mut settings.options, "token", Some(TOKEN));
         if let Err(error) = given.finish(&crate::CONSUL) {
             mistakes.extend(error.0);
         }
@@ -152,13 +153,13 @@ impl Settings {
                 };
                 Ok((settings, catalog))
             }
-            _ => Err(LiveSettingsError(mistakes)),
+            _ => Err(OptionsError(mistakes)),
         }
     }
 }
 
 fn datacenters(settings: &mut LiveSettings) -> Vec<Option<String>> {
-    let mut names = list(&settings.take("datacenters").unwrap_or_default());
+    let mut names = list(&settings.options.take("datacenters").unwrap_or_default());
     names.sort();
     names.dedup();
     if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() }
@@ -167,7 +168,7 @@ fn datacenters(settings: &mut LiveSettings) -> Vec<Option<String>> {
 /// Each data centre has up to three permanently open queries; others need at least one slot more.
 fn connections(settings: &mut LiveSettings, datacenters: usize, mistakes: &mut Vec<String>) -> usize {
     let least = 3 * datacenters + 3;
-    let given = settings.parse_option("connections", mistakes, |text| match text.parse::<usize>() {
+    let given = settings.options.parse("connections", mistakes, |text| match text.parse::<usize>() {
         Ok(number) if (least..=10_000).contains(&number) => Ok(number),
         _ => Err(format!("not a number from {least} (with {datacenters} data centres) to 10000")),
     });
@@ -175,20 +176,20 @@ fn connections(settings: &mut LiveSettings, datacenters: usize, mistakes: &mut V
 }
 
 fn query(settings: &mut LiveSettings, selection: &Selection, mistakes: &mut Vec<String>) -> QueryOptions {
-    let consistency = settings.parse_option("consistency", mistakes, |text| match text {
+    let consistency = settings.options.parse("consistency", mistakes, |text| match text {
         "stale" => Ok(Consistency::Stale),
         "default" => Ok(Consistency::Default),
         "consistent" => Ok(Consistency::Consistent),
         _ => Err("not one of stale, default, consistent".to_owned()),
     });
-    let node_meta = list(&settings.take("nodeMeta").unwrap_or_default());
+    let node_meta = list(&settings.options.take("nodeMeta").unwrap_or_default());
     if let Some(wrong) = node_meta.iter().find(|pair| !pair.contains(':')) {
         mistakes.push(format!("nodeMeta={wrong}: not KEY:VALUE"));
     }
     QueryOptions {
         consistency: consistency.unwrap_or(Consistency::Stale),
         max_stale: settings.parse_duration("maxStale", mistakes).unwrap_or(Duration::from_secs(10)),
-        filter: settings.take("filter").filter(|text| !text.trim().is_empty()),
+        filter: settings.options.take("filter").filter(|text| !text.trim().is_empty()),
         node_meta,
         tags: selection.tags.clone(),
     }
@@ -199,7 +200,7 @@ fn mapping(
     catalog: Option<&CatalogOptions>,
     mistakes: &mut Vec<String>,
 ) -> Mapping {
-    let host = settings.take("host").unwrap_or_else(|| "{service}.service.consul".to_owned());
+    let host = settings.options.take("host").unwrap_or_else(|| "{service}.service.consul".to_owned());
     if !host.contains("{service}") {
         mistakes.push(format!("host={host}: {{service}} is not in it"));
     }
@@ -207,13 +208,13 @@ fn mapping(
     if rest.contains(['{', '}']) {
         mistakes.push(format!("host={host}: only {{service}} and {{datacenter}} are replaced"));
     }
-    let default_port = settings.parse_option("defaultPort", mistakes, |text| {
+    let default_port = settings.options.parse("defaultPort", mistakes, |text| {
         text.parse::<u16>()
             .ok()
             .filter(|port| *port > 0)
             .ok_or_else(|| "not a port from 1 to 65535".to_owned())
     });
-    let separator = settings.take("tagSeparator").unwrap_or_else(|| "|".to_owned());
+    let separator = settings.options.take("tagSeparator").unwrap_or_else(|| "|".to_owned());
     if separator.is_empty() {
         mistakes.push("tagSeparator: it is empty".to_owned());
     }
@@ -222,26 +223,26 @@ fn mapping(
     Mapping {
         host,
         namespace: catalog.map(|options| options.namespace.clone()).unwrap_or_default(),
-        namespace_label: settings.take("namespaceLabel"),
-        addresses: list(&settings.take("address").unwrap_or_default()),
+        namespace_label: settings.options.take("namespaceLabel"),
+        addresses: list(&settings.options.take("address").unwrap_or_default()),
         virtual_addresses: boolean(settings, "virtualAddresses", false, mistakes),
         separator,
         plain_tags: boolean(settings, "plainTags", false, mistakes),
         meta_labels: boolean(settings, "metaLabels", true, mistakes),
-        external_meta: settings.take("externalMeta").unwrap_or_else(|| "external".to_owned()),
+        external_meta: settings.options.take("externalMeta").unwrap_or_else(|| "external".to_owned()),
         ports: PortMapping {
-            protocol_meta: settings.take("protocolMeta").unwrap_or_else(|| "protocol".to_owned()),
+            protocol_meta: settings.options.take("protocolMeta").unwrap_or_else(|| "protocol".to_owned()),
             default_protocol,
-            name: settings.take("portName"),
+            name: settings.options.take("portName"),
             default_port,
-            meta_prefix: settings.take("portMeta").filter(|prefix| !prefix.is_empty()),
-            addresses: list(&settings.take("portAddresses").unwrap_or_default()),
+            meta_prefix: settings.options.take("portMeta").filter(|prefix| !prefix.is_empty()),
+            addresses: list(&settings.options.take("portAddresses").unwrap_or_default()),
         },
     }
 }
 
 fn boolean(settings: &mut LiveSettings, name: &str, default: bool, mistakes: &mut Vec<String>) -> bool {
-    let given = settings.parse_option(name, mistakes, |text| match text {
+    let given = settings.options.parse(name, mistakes, |text| match text {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err("neither true nor false".to_owned()),

@@ -2,7 +2,7 @@
 
 use crate::name::{Question, Records};
 use crate::wire::{self, Said, WireError};
-use pilotfish_registry_client::Server;
+use pilotfish_connect::Server;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -20,8 +20,8 @@ mod product;
 mod settings;
 mod wire;
 
-use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSettingsError, LiveSource, RegistryType};
-use pilotfish_registry_client::live;
+use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSource, OptionsError, RegistryType};
+use pilotfish_session::live;
 
 /// The registry type of DNS.
 pub static DNS: RegistryType = RegistryType {
@@ -34,7 +34,7 @@ pub static DNS: RegistryType = RegistryType {
 };
 
 /// Checks the settings; sends no query yet.
-fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError> {
     let shard = settings.shard.clone();
     let taken = settings::Settings::take(&mut settings);
     let left = settings.finish(&DNS);

@@ -7,8 +7,8 @@ use crate::name::{Name, Question, Records};
 use crate::plan::{FoundByEntry, Plan, PlanOptions};
 use crate::settings::Settings;
 use pilotfish_registry::CatalogService;
-use pilotfish_registry_client::{CatalogWriter, Product, SessionError};
 use pilotfish_runtime::error_chain;
+use pilotfish_session::{CatalogWriter, Product, SessionError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 /// Maximum number of questions in flight.
 const MAX_ASKED: usize = 64;
 
-/// The DNS product, for [`pilotfish_registry_client::live`].
+/// The DNS product, for [`pilotfish_session::live`].
 pub(crate) struct Dns {
     client: Arc<Client>,
     entries: Arc<[Entry]>,

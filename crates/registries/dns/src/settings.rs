@@ -3,8 +3,8 @@
 use crate::entry::{Entry, Family};
 use crate::mapping::{Mapping, Priorities};
 use crate::plan::PlanOptions;
-use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Scheme, Server, Target};
+use pilotfish_connect::{Scheme, Server, Target};
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, OptionSpec, OptionsError};
 use pilotfish_runtime::read_regular_text;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,35 +17,35 @@ const MAX_TTL: Duration = Duration::from_secs(300);
 const MAX_FILE: u64 = 4 << 20;
 
 /// Options of this registry only.
-pub(crate) const OPTIONS: &[RegistryOption] = &[
-    RegistryOption {
+pub(crate) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "names",
         value: "NAME[,NAME...]",
         about: "what to ask for: _http._tcp.web.example.com[:PORT], srv:web.example.com[:PORT], \
             web.example.com:PORT",
     },
-    RegistryOption {
+    OptionSpec {
         name: "namesFile",
         value: "FILE",
         about: "a file with more of them, one a line, read at the start; # begins a comment",
     },
-    RegistryOption {
+    OptionSpec {
         name: "family",
         value: "ipv4|ipv6|both",
         about: "which addresses are asked for: A, AAAA records or both [default: both]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "priorities",
         value: "best|all",
         about: "which SRV records are used: those of the best priority with addresses, or all, labelled \
             srv-priority [default: best]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "minTtl",
         value: "DURATION",
         about: "how long an answer holds at least, whatever it says [default: 5s]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "maxTtl",
         value: "DURATION",
         about: "how long an answer holds at most, whatever it says [default: 5m]",
@@ -67,7 +67,7 @@ impl Settings {
     ///
     /// # Errors
     /// With one line for each mistake.
-    pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, LiveSettingsError> {
+    pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, OptionsError> {
         let mut mistakes = Vec::new();
         let target = Target::parse(&settings.address, SCHEMES).map_err(|error| mistakes.push(error)).ok();
         if target.as_ref().is_some_and(|target| !target.path.is_empty()) {
@@ -77,7 +77,7 @@ impl Settings {
         let catalog = catalog.map_err(|error| mistakes.extend(error.0)).ok();
         let entries = entries(settings, &mut mistakes);
         let plan = plan(settings, &mut mistakes);
-        let priorities = settings.parse_option("priorities", &mut mistakes, |text| match text {
+        let priorities = settings.options.parse("priorities", &mut mistakes, |text| match text {
             "best" => Ok(Priorities::Best),
             "all" => Ok(Priorities::All),
             _ => Err("not best or all".to_owned()),
@@ -93,13 +93,13 @@ impl Settings {
                 },
                 catalog,
             }),
-            _ => Err(LiveSettingsError(mistakes)),
+            _ => Err(OptionsError(mistakes)),
         }
     }
 }
 
 fn entries(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Entry> {
-    let (names, file) = (settings.take("names"), settings.take("namesFile"));
+    let (names, file) = (settings.options.take("names"), settings.options.take("namesFile"));
     if names.is_none() && file.is_none() {
         mistakes.push("names or namesFile says what to ask for, and is missing".to_owned());
     }
@@ -129,7 +129,7 @@ fn lines(file: &str) -> Result<String, String> {
 }
 
 fn plan(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> PlanOptions {
-    let family = settings.parse_option("family", mistakes, |text| match text {
+    let family = settings.options.parse("family", mistakes, |text| match text {
         "ipv4" => Ok(Family::Ipv4),
         "ipv6" => Ok(Family::Ipv6),
         "both" => Ok(Family::Both),

@@ -12,9 +12,9 @@ mod schema;
 mod session;
 mod settings;
 
+use pilotfish_connect::TLS_OPTIONS;
 use pilotfish_etcd_client::LOGIN_OPTIONS;
-use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryOption, RegistryType};
-use pilotfish_registry_client::TLS_OPTIONS;
+use pilotfish_registry::{CATALOG_OPTIONS, Input, OptionSpec, RegistryType};
 
 /// The registry type of etcd.
 pub static ETCD: RegistryType = RegistryType {
@@ -26,35 +26,35 @@ pub static ETCD: RegistryType = RegistryType {
     input: Input::Live(settings::open),
 };
 
-const OPTIONS: &[RegistryOption] = &[
-    RegistryOption {
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "layout",
         value: "NAME",
         about: "how keys and values are written: json, text, grpc, skydns or dubbo [default: json]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "prefix",
         value: "KEY",
         about: "the keys that are read begin so [default: that of the layout, /services/ for json and text]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "key",
         value: "PATTERN",
         about: "what follows the prefix in a key [default: that of the layout, {service}/{instance} for json \
             and text]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "fields",
         value: "ROLE:FIELD,...",
         about: "which fields of JSON values say what, where they are named otherwise",
     },
-    RegistryOption {
+    OptionSpec {
         name: "host",
         value: "TEMPLATE",
         about: "the host name of a service [default: that of the layout, {service}.{group}.etcd for json and \
             text]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "instancePort",
         value: "NUMBER",
         about: "where instances listen whose key and value do not say it [default: they are left out]",

@@ -4,7 +4,7 @@ use crate::keyspace::{Difference, Keyspace, Snapshot};
 use pilotfish_etcd_client::proto::{Event, EventType, Header, WatchCreate};
 use pilotfish_etcd_client::{CallError, Client, Servers, Step, Watch, end_of, first_of};
 use pilotfish_registry::MAX_INSTANCES;
-use pilotfish_registry_client::{CatalogWriter, Product, SessionError};
+use pilotfish_session::{CatalogWriter, Product, SessionError};
 use std::convert::Infallible;
 use std::time::Duration;
 

@@ -7,26 +7,26 @@ use crate::schema::{
 };
 use crate::session::Etcd;
 use pilotfish_etcd_client::Servers;
-use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, LiveSource};
-use pilotfish_registry_client::live;
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSource, OptionsError};
+use pilotfish_session::live;
 
 /// Checks the settings; nothing is connected yet.
-pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError> {
     let mut mistakes = Vec::new();
-    let servers = Servers::take(&mut settings, &mut mistakes);
+    let servers = Servers::take(&settings.address, &mut settings.options, &mut mistakes);
     let options = CatalogOptions::take(&mut settings, CatalogDefaults::default())
-        .map_err(|LiveSettingsError(more)| mistakes.extend(more))
+        .map_err(|OptionsError(more)| mistakes.extend(more))
         .unwrap_or_default();
     let schema = schema(&mut settings, &options, &mut mistakes);
     let shard = settings.shard.clone();
-    if let Err(LiveSettingsError(more)) = settings.finish(&ETCD) {
+    if let Err(OptionsError(more)) = settings.finish(&ETCD) {
         mistakes.extend(more);
     }
     match (servers, schema) {
         (Some(servers), Some(schema)) if mistakes.is_empty() => {
             Ok(live(Etcd::new(servers, Keyspace::new(schema)), shard, options))
         }
-        _ => Err(LiveSettingsError(mistakes)),
+        _ => Err(OptionsError(mistakes)),
     }
 }
 
@@ -36,13 +36,13 @@ fn schema(
     options: &CatalogOptions,
     mistakes: &mut Vec<String>,
 ) -> Option<Schema> {
-    let layout = settings.parse_option("layout", mistakes, |name| {
+    let layout = settings.options.parse("layout", mistakes, |name| {
         let found = LAYOUTS.iter().find(|layout| layout.name == name);
         let known = || LAYOUTS.iter().map(|layout| layout.name).collect::<Vec<_>>().join(", ");
         found.ok_or_else(|| format!("known are {}", known()))
     });
     let layout: &Layout = layout.or_else(|| LAYOUTS.first())?;
-    let prefix = settings.take("prefix");
+    let prefix = settings.options.take("prefix");
     if prefix.is_none() && layout.prefix.is_empty() {
         mistakes.push(format!("layout={} needs the option prefix: it has none by convention", layout.name));
     }
@@ -51,10 +51,10 @@ fn schema(
         // With the slash, `/services` does not match `/services-old`.
         prefix.push('/');
     }
-    let key = settings.parse_option("key", mistakes, KeyPattern::parse);
-    let fields = settings.parse_option("fields", mistakes, Fields::parse);
-    let host = settings.parse_option("host", mistakes, HostTemplate::parse);
-    let port = settings.parse_option("instancePort", mistakes, parse_port);
+    let key = settings.options.parse("key", mistakes, KeyPattern::parse);
+    let fields = settings.options.parse("fields", mistakes, Fields::parse);
+    let host = settings.options.parse("host", mistakes, HostTemplate::parse);
+    let port = settings.options.parse("instancePort", mistakes, parse_port);
     let format = match ((layout.format)(), fields) {
         (Format::Json(_), Some(fields)) => Format::Json(fields),
         (format, None) => format,

@@ -16,8 +16,9 @@ mod replica;
 mod settings;
 mod wire;
 
-use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSettingsError, LiveSource, RegistryType};
-use pilotfish_registry_client::{TLS_OPTIONS, live};
+use pilotfish_connect::TLS_OPTIONS;
+use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSource, OptionsError, RegistryType};
+use pilotfish_session::live;
 
 /// The registry type of Eureka.
 pub static EUREKA: RegistryType = RegistryType {
@@ -30,7 +31,7 @@ pub static EUREKA: RegistryType = RegistryType {
 };
 
 /// Checks the settings; nothing is connected yet.
-fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError> {
     let shard = settings.shard.clone();
     let taken = settings::Settings::take(&mut settings);
     let left = settings.finish(&EUREKA);

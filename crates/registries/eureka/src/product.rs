@@ -7,10 +7,9 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{ACCEPT, AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use pilotfish_registry_client::{
-    CatalogWriter, HttpAnswer, HttpClient, HttpRequest, Product, SecretError, Server, SessionError,
-};
+use pilotfish_connect::{HttpAnswer, HttpClient, HttpRequest, SecretError, Server};
 use pilotfish_runtime::Jitter;
+use pilotfish_session::{CatalogWriter, Product, SessionError};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ const DELTA_TIMEOUT: Duration = Duration::from_secs(10);
 /// Jitter of the request interval as a fraction of it.
 const SPREAD: f64 = 0.2;
 
-/// The Eureka product, for [`pilotfish_registry_client::live`].
+/// The Eureka product, for [`pilotfish_session::live`].
 pub(crate) struct Eureka {
     settings: Settings,
     client: HttpClient,
@@ -43,7 +42,7 @@ pub(crate) struct Eureka {
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error(transparent)]
-    Http(#[from] pilotfish_registry_client::HttpError),
+    Http(#[from] pilotfish_connect::HttpError),
     #[error("{server} answered {path} with {status}{}", hint(*status))]
     Status { server: String, path: String, status: StatusCode },
     #[error("what {server} answered to {path} cannot be read: {source}")]

@@ -1,9 +1,10 @@
 //! The options of the registry.
 
 use crate::mapping::{AddressOf, By, Mapping};
+use pilotfish_connect::{Connector, Scheme, SecretOption, Server};
 use pilotfish_model::Protocol;
-use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Connector, ProductSettings, Scheme, SecretOption, Server, take_login};
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, OptionSpec, OptionsError};
+use pilotfish_session::{ProductSettings, take_login};
 use std::time::Duration;
 
 const SCHEMES: &[Scheme] =
@@ -13,50 +14,50 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const FULL_EVERY: Duration = Duration::from_secs(600);
 
 /// Options of this registry only.
-pub(crate) const OPTIONS: &[RegistryOption] = &[
-    RegistryOption {
+pub(crate) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "by",
         value: "app|vip",
         about: "what a service is: an application, or a virtual address, which several may share [default: \
             app]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "domain",
         value: "NAME",
         about: "what hosts end with: orders.NAME; a virtual address with a dot stays as it is [default: \
             eureka]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "address",
         value: "ip|hostName",
         about: "which address of an instance is used; where it is empty, the other one [default: ip]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "region",
         value: "NAME",
         about: "the region of instances that name none, for locality [default: none]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "regions",
         value: "NAME[,NAME...]",
         about: "remote regions of which the server gives instances too [default: none]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "interval",
         value: "DURATION",
         about: "how often changes are asked for [default: 30s]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "fullEvery",
         value: "DURATION",
         about: "how often everything is read although the changes add up [default: 10m]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "username",
         value: "NAME",
         about: "the name for basic authentication; needs passwordFile",
     },
-    RegistryOption {
+    OptionSpec {
         name: "passwordFile",
         value: "FILE",
         about: "a file with the password, read again when it changes",
@@ -84,7 +85,7 @@ impl Settings {
     ///
     /// # Errors
     /// With one line for each mistake.
-    pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, LiveSettingsError> {
+    pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, OptionsError> {
         let mut mistakes = Vec::new();
         let defaults = CatalogDefaults {
             // Nearly all services in Eureka speak HTTP.
@@ -94,7 +95,7 @@ impl Settings {
         };
         let product = ProductSettings::take(settings, SCHEMES, &[], defaults, &mut mistakes);
         let mapping = mapping(settings, product.as_ref().map(|product| &product.catalog), &mut mistakes);
-        let query = settings.parse_option("regions", &mut mistakes, regions);
+        let query = settings.options.parse("regions", &mut mistakes, regions);
         let interval = settings.parse_duration("interval", &mut mistakes);
         let full_every = settings.parse_duration("fullEvery", &mut mistakes);
         let credentials = credentials(settings, &mut mistakes);
@@ -110,7 +111,7 @@ impl Settings {
                 credentials,
                 catalog,
             }),
-            _ => Err(LiveSettingsError(mistakes)),
+            _ => Err(OptionsError(mistakes)),
         }
     }
 }
@@ -120,22 +121,22 @@ fn mapping(
     catalog: Option<&CatalogOptions>,
     mistakes: &mut Vec<String>,
 ) -> Mapping {
-    let by = settings.parse_option("by", mistakes, |text| match text {
+    let by = settings.options.parse("by", mistakes, |text| match text {
         "app" => Ok(By::App),
         "vip" => Ok(By::Vip),
         _ => Err("not app or vip".to_owned()),
     });
-    let address = settings.parse_option("address", mistakes, |text| match text {
+    let address = settings.options.parse("address", mistakes, |text| match text {
         "ip" => Ok(AddressOf::Ip),
         "hostName" => Ok(AddressOf::HostName),
         _ => Err("not ip or hostName".to_owned()),
     });
-    let domain = settings.take("domain").unwrap_or_else(|| "eureka".to_owned());
+    let domain = settings.options.take("domain").unwrap_or_else(|| "eureka".to_owned());
     Mapping {
         by: by.unwrap_or_default(),
         address: address.unwrap_or_default(),
         domain: domain.trim_matches('.').to_lowercase(),
-        region: settings.take("region").unwrap_or_default(),
+        region: settings.options.take("region").unwrap_or_default(),
         namespace: catalog.map(|options| options.namespace.clone()).unwrap_or_default(),
     }
 }

@@ -7,7 +7,7 @@ use crate::http_api::HttpApi;
 use crate::mapping::{Scope, ServiceName};
 use crate::wire::ServiceInfo;
 use futures::future::BoxFuture;
-use pilotfish_registry_client::HttpError;
+use pilotfish_connect::HttpError;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(crate) enum ApiError {
     Http(#[from] HttpError),
     /// The password cannot be read.
     #[error(transparent)]
-    Secret(#[from] pilotfish_registry_client::SecretError),
+    Secret(#[from] pilotfish_connect::SecretError),
 }
 
 impl ApiError {

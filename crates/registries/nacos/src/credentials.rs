@@ -2,7 +2,7 @@
 
 use crate::api::ApiError;
 use crate::http_api::HttpApi;
-use pilotfish_registry_client::SecretOption;
+use pilotfish_connect::SecretOption;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -11,7 +11,7 @@ use crate::wire::{
 };
 use futures::future::BoxFuture;
 use http::uri::PathAndQuery;
-use pilotfish_registry_client::{Connector, Server, grpc_channel};
+use pilotfish_connect::{Connector, Server, grpc_channel};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use form_urlencoded::Serializer;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use pilotfish_registry_client::{HttpClient, HttpRequest, Server};
+use pilotfish_connect::{HttpClient, HttpRequest, Server};
 use serde::de::DeserializeOwned;
 
 /// Maximum number of characters of a refusal's message.

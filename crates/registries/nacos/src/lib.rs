@@ -21,8 +21,9 @@ mod product;
 mod settings;
 mod wire;
 
-use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSettingsError, LiveSource, RegistryType};
-use pilotfish_registry_client::{TLS_OPTIONS, live};
+use pilotfish_connect::TLS_OPTIONS;
+use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSource, OptionsError, RegistryType};
+use pilotfish_session::live;
 
 /// The registry type of Nacos.
 pub static NACOS: RegistryType = RegistryType {
@@ -35,7 +36,7 @@ pub static NACOS: RegistryType = RegistryType {
 };
 
 /// Checks the settings; nothing is connected yet.
-fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError> {
     let shard = settings.shard.clone();
     let taken = settings::Settings::take(&mut settings);
     let left = settings.finish(&NACOS);

@@ -2,8 +2,9 @@
 
 use crate::credentials::Credentials;
 use crate::mapping::{HostPattern, Mapping, Scope, ZoneFrom};
-use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Connector, ProductSettings, Scheme, Server, take_login};
+use pilotfish_connect::{Connector, Scheme, Server};
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, OptionSpec, OptionsError};
+use pilotfish_session::{ProductSettings, take_login};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,56 +20,56 @@ const GRPC_OFFSET: u16 = 1000;
 const MAX_NAMES: usize = 64;
 
 /// Options of this registry only.
-pub(crate) const OPTIONS: &[RegistryOption] = &[
-    RegistryOption {
+pub(crate) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "namespaces",
         value: "ID[,ID...]",
         about: "the ids of Nacos's namespaces [default: public]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "groups",
         value: "NAME[,NAME...]",
         about: "the groups, in each namespace [default: DEFAULT_GROUP]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "clusters",
         value: "NAME[,NAME...]",
         about: "instances of these clusters alone [default: all]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "host",
         value: "PATTERN",
         about: "the host of a service [default: {service}.{group}.{namespace}.nacos]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "zone",
         value: "metadata|cluster",
         about: "where the zone of an instance stands: in its metadata, or it is its cluster [default: \
             metadata]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "empty",
         value: "remove|keep",
         about: "whether a service that is listed without any instance keeps its last ones [default: remove]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "refresh",
         value: "DURATION",
         about: "how soon a new service is found, and by HTTP a new instance too [default: 10s]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "api",
         value: "auto|grpc|http",
         about: "subscribe by gRPC (version 2), poll by HTTP (version 1), or what the server has [default: \
             auto]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "grpcPort",
         value: "NUMBER",
         about: "the port of gRPC [default: that of the address and 1000]",
     },
-    RegistryOption { name: "username", value: "NAME", about: "the name for the login; needs passwordFile" },
-    RegistryOption {
+    OptionSpec { name: "username", value: "NAME", about: "the name for the login; needs passwordFile" },
+    OptionSpec {
         name: "passwordFile",
         value: "FILE",
         about: "a file with the password, read again for each login",
@@ -109,25 +110,25 @@ impl Settings {
     ///
     /// # Errors
     /// With one line for each mistake.
-    pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, LiveSettingsError> {
+    pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, OptionsError> {
         let mut mistakes = Vec::new();
         let defaults = CatalogDefaults::default();
         let product = ProductSettings::take(settings, SCHEMES, ALPN, defaults, &mut mistakes);
         let scopes = scopes(settings, &mut mistakes);
         let mapping = mapping(settings, product.as_ref().map(|product| &product.catalog), &mut mistakes);
-        let keep_empty = settings.parse_option("empty", &mut mistakes, |text| match text {
+        let keep_empty = settings.options.parse("empty", &mut mistakes, |text| match text {
             "remove" => Ok(false),
             "keep" => Ok(true),
             _ => Err("not remove or keep".to_owned()),
         });
         let refresh = settings.parse_duration("refresh", &mut mistakes);
-        let api = settings.parse_option("api", &mut mistakes, |text| match text {
+        let api = settings.options.parse("api", &mut mistakes, |text| match text {
             "auto" => Ok(ApiChoice::Auto),
             "grpc" => Ok(ApiChoice::Grpc),
             "http" => Ok(ApiChoice::Http),
             _ => Err("not auto, grpc or http".to_owned()),
         });
-        let grpc_port = settings.parse_option("grpcPort", &mut mistakes, |text| {
+        let grpc_port = settings.options.parse("grpcPort", &mut mistakes, |text| {
             text.parse().ok().filter(|port| *port > 0).ok_or("not a port from 1 to 65535".to_owned())
         });
         let credentials = credentials(settings, &mut mistakes);
@@ -147,7 +148,7 @@ impl Settings {
                     catalog,
                 })
             }
-            _ => Err(LiveSettingsError(mistakes)),
+            _ => Err(OptionsError(mistakes)),
         }
     }
 
@@ -166,7 +167,7 @@ impl Settings {
 /// Returns each combination of namespace and group.
 fn scopes(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Scope> {
     let mut names = |option: &str, default: &str| {
-        let names = settings.parse_option(option, mistakes, names);
+        let names = settings.options.parse(option, mistakes, names);
         names.unwrap_or_else(|| [default.to_owned()].into())
     };
     let (namespaces, groups) = (names("namespaces", "public"), names("groups", "DEFAULT_GROUP"));
@@ -194,14 +195,15 @@ fn mapping(
     catalog: Option<&CatalogOptions>,
     mistakes: &mut Vec<String>,
 ) -> Option<Mapping> {
-    let host = settings.take("host").unwrap_or_else(|| "{service}.{group}.{namespace}.nacos".to_owned());
+    let host =
+        settings.options.take("host").unwrap_or_else(|| "{service}.{group}.{namespace}.nacos".to_owned());
     let host = HostPattern::parse(&host).map_err(|error| mistakes.push(format!("host={host}: {error}"))).ok();
-    let zone = settings.parse_option("zone", mistakes, |text| match text {
+    let zone = settings.options.parse("zone", mistakes, |text| match text {
         "metadata" => Ok(ZoneFrom::Metadata),
         "cluster" => Ok(ZoneFrom::Cluster),
         _ => Err("not metadata or cluster".to_owned()),
     });
-    let clusters = settings.parse_option("clusters", mistakes, names);
+    let clusters = settings.options.parse("clusters", mistakes, names);
     Some(Mapping {
         host: host?,
         zone: zone.unwrap_or_default(),

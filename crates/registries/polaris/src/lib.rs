@@ -14,8 +14,8 @@ mod proto;
 mod session;
 mod settings;
 
-use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryOption, RegistryType};
-use pilotfish_registry_client::TLS_OPTIONS;
+use pilotfish_connect::TLS_OPTIONS;
+use pilotfish_registry::{CATALOG_OPTIONS, Input, OptionSpec, RegistryType};
 
 /// The registry type of Polaris.
 pub static POLARIS: RegistryType = RegistryType {
@@ -27,23 +27,23 @@ pub static POLARIS: RegistryType = RegistryType {
     input: Input::Live(settings::open),
 };
 
-const OPTIONS: &[RegistryOption] = &[
-    RegistryOption {
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "namespaces",
         value: "NAME,...",
         about: "the namespaces of Polaris that are read; it cannot list them [default: default]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "interval",
         value: "DURATION",
         about: "how often Polaris is asked what has changed [default: 2s]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "host",
         value: "TEMPLATE",
         about: "the host name of a service [default: {service}.{namespace}.polaris]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "tokenFile",
         value: "FILE",
         about: "the token of a user of Polaris [default: the environment's PILOTFISH_POLARIS_TOKEN]",

@@ -3,10 +3,9 @@
 use crate::directory::{Difference, Directory, Question};
 use crate::proto::{DiscoverRequest, DiscoverResponse};
 use http::uri::PathAndQuery;
-use pilotfish_registry_client::{
-    CatalogWriter, Connector, Product, SecretOption, Server, SessionError, grpc_channel,
-};
+use pilotfish_connect::{Connector, SecretOption, Server, grpc_channel};
 use pilotfish_runtime::Jitter;
+use pilotfish_session::{CatalogWriter, Product, SessionError};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;

@@ -4,8 +4,9 @@ use crate::POLARIS;
 use crate::directory::Directory;
 use crate::mapping::Mapping;
 use crate::session::Polaris;
-use pilotfish_registry::{CatalogDefaults, LiveSettings, LiveSettingsError, LiveSource};
-use pilotfish_registry_client::{ProductSettings, Scheme, SecretOption, live};
+use pilotfish_connect::{Scheme, SecretOption};
+use pilotfish_registry::{CatalogDefaults, LiveSettings, LiveSource, OptionsError};
+use pilotfish_session::{ProductSettings, live};
 use std::time::Duration;
 
 const SCHEMES: &[Scheme] =
@@ -14,23 +15,23 @@ const SCHEMES: &[Scheme] =
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Checks the settings; nothing is connected yet.
-pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError> {
     let mut mistakes = Vec::new();
     let defaults = CatalogDefaults::default();
     let product = ProductSettings::take(&mut settings, SCHEMES, &["h2"], defaults, &mut mistakes);
     if product.as_ref().is_some_and(|product| !product.target.path.is_empty()) {
         mistakes.push("the address has a path; the option namespaces says what is read".to_owned());
     }
-    let token = SecretOption::take(&mut settings, "token", Some("PILOTFISH_POLARIS_TOKEN"));
-    let namespaces = settings.parse_option("namespaces", &mut mistakes, namespaces);
+    let token = SecretOption::take(&mut settings.options, "token", Some("PILOTFISH_POLARIS_TOKEN"));
+    let namespaces = settings.options.parse("namespaces", &mut mistakes, namespaces);
     let interval = settings.parse_duration("interval", &mut mistakes);
-    let mapping = settings.parse_option("host", &mut mistakes, Mapping::parse);
+    let mapping = settings.options.parse("host", &mut mistakes, Mapping::parse);
     let shard = settings.shard.clone();
-    if let Err(LiveSettingsError(more)) = settings.finish(&POLARIS) {
+    if let Err(OptionsError(more)) = settings.finish(&POLARIS) {
         mistakes.extend(more);
     }
     let Some(product) = product.filter(|_| mistakes.is_empty()) else {
-        return Err(LiveSettingsError(mistakes));
+        return Err(OptionsError(mistakes));
     };
     let ProductSettings { target, connector, catalog } = product;
     let namespaces = namespaces.unwrap_or_else(|| vec!["default".to_owned()]);

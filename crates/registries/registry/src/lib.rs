@@ -30,15 +30,16 @@ pub use aggregate::{
 };
 pub use catalog::{
     CATALOG_OPTIONS, Catalog, CatalogDefaults, CatalogInstance, CatalogOptions, CatalogPort, CatalogProblems,
-    CatalogService, Change, InstancePort, MAX_INSTANCES, MAX_SERVICES, RegistryOption,
+    CatalogService, Change, GUARD_OPTION, GUARD_WAIT_OPTION, InstancePort, MAX_INSTANCES, MAX_SERVICES,
 };
 pub use kubernetes::KubernetesRegistry;
 pub use live::{
-    LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver, RegistrySender,
-    channel, unknown_option,
+    LiveInput, LiveSettings, LiveSource, RegistryBatch, RegistryReceiver, RegistrySender, channel,
 };
 pub use objects::{BatchSender, Delivery, ObjectSettings, ObjectSource};
-pub use pilotfish_runtime::{Failure, GuardSettings, Health, HeldLoss, ShownLoss};
+pub use pilotfish_runtime::{
+    Failure, GuardSettings, Health, HeldLoss, OptionSpec, OptionValues, OptionsError, ShownLoss,
+};
 pub use registry::{
     Import, Mesh, ObjectEvent, RefusedObject, Registry, RegistryOutput, RegistryUpdate, WorkloadChange,
 };

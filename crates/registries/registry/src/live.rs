@@ -11,13 +11,15 @@
 //! that the control loop has not taken yet are merged by key, so a source that is faster than the loop costs
 //! no more memory than its distinct content.
 
-use crate::catalog::RegistryOption;
+use crate::catalog::{GUARD_OPTION, GUARD_WAIT_OPTION};
 use crate::registry::RegistryUpdate;
 use crate::report::SourceReport;
 use crate::settings::RegistrySettings;
 use crate::table::RegistryType;
 use pilotfish_model::{Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey};
-use pilotfish_runtime::{CoalescingReceiver, CoalescingSender, GuardSettings, coalescer};
+use pilotfish_runtime::{
+    CoalescingReceiver, CoalescingSender, GuardSettings, OptionValues, OptionsError, coalescer,
+};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -38,37 +40,16 @@ pub struct LiveSettings {
     pub shard: ShardKey,
     /// Address of the product, as written after the `=`, without options.
     pub address: String,
-    /// Options. A source removes those that it knows, with [`LiveSettings::take`].
-    pub options: BTreeMap<String, String>,
+    /// Options. A source takes those that it knows.
+    pub options: OptionValues,
     /// Settings common to all registries.
     pub registry: RegistrySettings,
 }
 
-/// Mistakes in the settings of a live registry, one line each.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("; "))]
-pub struct LiveSettingsError(pub Vec<String>);
-
 impl LiveSettings {
-    /// Removes and returns an option. Options that are left are mistakes, see [`LiveSettings::finish`].
-    pub fn take(&mut self, option: &str) -> Option<String> {
-        self.options.remove(option)
-    }
-
-    /// Removes and parses an option. An error of its value is added to `mistakes`.
-    pub fn parse_option<T>(
-        &mut self,
-        option: &str,
-        mistakes: &mut Vec<String>,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<T> {
-        let text = self.take(option)?;
-        parse(&text).map_err(|error| mistakes.push(format!("{option}={text}: {error}"))).ok()
-    }
-
     /// Removes and parses a duration above zero: `500ms`, `10s`, `1m30s`.
     pub fn parse_duration(&mut self, option: &str, mistakes: &mut Vec<String>) -> Option<Duration> {
-        self.parse_option(option, mistakes, |text| {
+        self.options.parse(option, mistakes, |text| {
             let parsed = pilotfish_config::Duration::parse(text).map_err(|error| error.to_string())?;
             let duration = Duration::from(parsed);
             if duration.is_zero() { Err("not above zero".to_owned()) } else { Ok(duration) }
@@ -79,8 +60,8 @@ impl LiveSettings {
     /// the product's own default.
     pub fn parse_guard(&mut self, wait: Option<Duration>, mistakes: &mut Vec<String>) -> GuardSettings {
         let of_all = self.registry.guard;
-        let share = self.parse_option(RegistryOption::GUARD.name, mistakes, GuardSettings::parse_share);
-        let given = self.parse_duration(RegistryOption::GUARD_WAIT.name, mistakes);
+        let share = self.options.parse(GUARD_OPTION.name, mistakes, GuardSettings::parse_share);
+        let given = self.parse_duration(GUARD_WAIT_OPTION.name, mistakes);
         GuardSettings {
             share: share.unwrap_or(of_all.share),
             wait: given.or(wait).unwrap_or(of_all.wait),
@@ -92,20 +73,13 @@ impl LiveSettings {
     ///
     /// # Errors
     /// With one line for each option that the source did not take.
-    pub fn finish(self, entry: &RegistryType) -> Result<(), LiveSettingsError> {
+    pub fn finish(self, entry: &RegistryType) -> Result<(), OptionsError> {
         let known: Vec<&str> = entry.all_options().map(|option| option.name).collect();
         let list = format!("pilotfish registries {}", entry.name.to_ascii_lowercase());
-        let mistakes: Vec<String> =
-            self.options.keys().map(|option| unknown_option(option, &known, &list)).collect();
-        if mistakes.is_empty() { Ok(()) } else { Err(LiveSettingsError(mistakes)) }
+        let unknown = |option| pilotfish_config::unknown_name("option", option, &known, &list);
+        let mistakes: Vec<String> = self.options.names().map(unknown).collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(OptionsError(mistakes)) }
     }
-}
-
-/// Returns the message for an option that a registry or store does not have. `list` is the command that lists
-/// its options.
-#[must_use]
-pub fn unknown_option(option: &str, known: &[&str], list: &str) -> String {
-    pilotfish_config::unknown_name("option", option, known, list)
 }
 
 /// Content of a live source: complete values by key, for its own shard.
@@ -316,8 +290,8 @@ impl RegistryReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RegistryOption;
     use pilotfish_model::{Hostname, Provider};
+    use pilotfish_runtime::OptionSpec;
 
     fn key(host: &str) -> ServiceKey {
         ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: "ns".into() }
@@ -408,7 +382,7 @@ mod tests {
             settings.registry.guard = of_all;
             let guard = settings.parse_guard(product, &mut Vec::new());
             assert_eq!(guard, GuardSettings { share, wait: seconds(wait), ..of_all }, "{options:?}");
-            assert!(settings.options.is_empty());
+            assert_eq!(settings.options, OptionValues::default());
         }
         let mut mistakes = Vec::new();
         settings(&[("guard", "on"), ("guardWait", "0s")]).parse_guard(None, &mut mistakes);
@@ -422,9 +396,8 @@ mod tests {
     fn options_that_no_source_knows_are_mistakes() {
         let settings = settings(&[("namespace", "a"), ("namspace", "b")]);
         let mut taken = settings.clone();
-        assert_eq!(taken.take("namespace").as_deref(), Some("a"));
-        const OPTIONS: &[&[RegistryOption]] =
-            &[&[RegistryOption { name: "namespace", value: "NAME", about: "" }]];
+        assert_eq!(taken.options.take("namespace").as_deref(), Some("a"));
+        const OPTIONS: &[&[OptionSpec]] = &[&[OptionSpec { name: "namespace", value: "NAME", about: "" }]];
         let entry = RegistryType { options: OPTIONS, ..crate::KUBERNETES };
         assert_eq!(
             taken.finish(&entry).unwrap_err().to_string(),

@@ -1,10 +1,10 @@
 //! Table of the available registry types by name, in order of precedence.
 
-use crate::catalog::RegistryOption;
-use crate::live::{LiveSettings, LiveSettingsError, LiveSource};
+use crate::live::{LiveSettings, LiveSource};
 use crate::objects::{ObjectSettings, ObjectSource};
 use crate::{KubernetesRegistry, Registry, RegistrySettings, ServiceEntryRegistry};
 use pilotfish_model::Provider;
+use pilotfish_runtime::{OptionSpec, OptionsError};
 
 /// Type of registry. A new type needs one of these in the table of the binary.
 #[derive(Debug)]
@@ -19,14 +19,14 @@ pub struct RegistryType {
     /// objects.
     pub address: &'static str,
     /// Options of the type and of its kind.
-    pub options: &'static [&'static [RegistryOption]],
+    pub options: &'static [&'static [OptionSpec]],
     /// Source of its content.
     pub input: Input,
 }
 
 impl RegistryType {
     /// Returns the options of all groups.
-    pub fn all_options(&self) -> impl Iterator<Item = &'static RegistryOption> + use<> {
+    pub fn all_options(&self) -> impl Iterator<Item = &'static OptionSpec> + use<> {
         self.options.iter().copied().flatten()
     }
 }
@@ -37,14 +37,14 @@ pub enum Input {
     /// Objects of a feed: makes the state machine that turns them into services.
     Objects(fn(Provider, RegistrySettings) -> Box<dyn Registry>),
     /// A source of its own: makes the source, which is then run as a task.
-    Live(fn(LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError>),
+    Live(fn(LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError>),
     /// A part of this process, which adds its source itself.
     Process,
     /// A source of objects, which other registries and translation read; the type has no services itself.
     Source {
-        check: fn(LiveSettings) -> Result<(), LiveSettingsError>,
+        check: fn(LiveSettings) -> Result<(), OptionsError>,
         /// Makes the source, which is then run as a task.
-        open: fn(ObjectSettings) -> Result<Box<dyn ObjectSource>, LiveSettingsError>,
+        open: fn(ObjectSettings) -> Result<Box<dyn ObjectSource>, OptionsError>,
     },
 }
 

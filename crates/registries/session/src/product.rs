@@ -1,11 +1,10 @@
 //! Consecutive sessions with a product.
 
-use crate::CatalogWriter;
+use crate::{CatalogWriter, SessionError};
 use pilotfish_model::ShardKey;
 use pilotfish_registry::{Catalog, CatalogOptions, LiveSource, RegistrySender};
-use pilotfish_runtime::{Backoff, BackoffPolicy, Jitter, error_chain, one_line};
+use pilotfish_runtime::{Backoff, BackoffPolicy, Jitter};
 use std::convert::Infallible;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -31,43 +30,6 @@ pub trait Product: Send + 'static {
         &'a mut self,
         catalog: &'a mut CatalogWriter,
     ) -> impl Future<Output = Result<Infallible, SessionError>> + Send + 'a;
-}
-
-/// The reason for the end of a session, in one line without secrets.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SessionError(String);
-
-impl SessionError {
-    /// An error with this reason. A text from outside is cut to one line of 500 characters.
-    #[must_use]
-    pub fn new(reason: impl AsRef<str>) -> Self {
-        Self(one_line(reason.as_ref()))
-    }
-
-    /// Prepends the operation that failed: `CONTEXT: REASON`.
-    #[must_use]
-    pub fn context(self, context: impl fmt::Display) -> Self {
-        Self(one_line(&format!("{context}: {}", self.0)))
-    }
-}
-
-impl<E: std::error::Error> From<E> for SessionError {
-    /// The error with its causes.
-    fn from(error: E) -> Self {
-        Self(error_chain(&error))
-    }
-}
-
-impl fmt::Display for SessionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for SessionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
 }
 
 /// Returns the live source of a product, which runs sessions for ever.
@@ -139,7 +101,6 @@ mod tests {
     use pilotfish_model::{Provider, ShardKey};
     use pilotfish_registry::{CatalogInstance, CatalogService, LiveInput, RegistryReceiver, channel};
     use std::collections::VecDeque;
-    use std::sync::Arc;
 
     /// What one session does.
     #[derive(Clone)]
@@ -264,12 +225,5 @@ mod tests {
             tokio::time::advance(Duration::from_millis(10)).await;
         }
         assert!(began.elapsed() < Duration::from_secs(1), "the first failure again: {:?}", began.elapsed());
-    }
-
-    #[test]
-    fn reasons_have_their_causes_and_one_line() {
-        let error = std::io::Error::other("a\n b");
-        assert_eq!(SessionError::from(error).context("GET /x").to_string(), "GET /x: a b");
-        let _shared: Arc<str> = SessionError::new("x").to_string().into();
     }
 }

@@ -1,9 +1,10 @@
 //! Settings that most registries share: servers, connections, and the mapping of their content to services.
 
-use crate::{Connector, Scheme, SecretOption, Target, TlsOptions};
+use pilotfish_connect::{Connector, Scheme, SecretOption, Target, TlsOptions};
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings};
 
-/// The address with the options of [`crate::TLS_OPTIONS`] and [`pilotfish_registry::CATALOG_OPTIONS`].
+/// The address with the options of [`pilotfish_connect::TLS_OPTIONS`] and
+/// [`pilotfish_registry::CATALOG_OPTIONS`].
 #[derive(Debug)]
 pub struct ProductSettings {
     pub target: Target,
@@ -24,7 +25,7 @@ impl ProductSettings {
     ) -> Option<Self> {
         let target = Target::parse(&settings.address, schemes).map_err(|mistake| mistakes.push(mistake)).ok();
         let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
-        let tls = TlsOptions::take(settings, is_tls, mistakes).map(|tls| tls.with_alpn(alpn));
+        let tls = TlsOptions::take(&mut settings.options, is_tls, mistakes).map(|tls| tls.with_alpn(alpn));
         let catalog = CatalogOptions::take(settings, defaults).map_err(|error| mistakes.extend(error.0)).ok();
         Some(Self { target: target?, connector: Connector::new(tls), catalog: catalog? })
     }
@@ -33,8 +34,8 @@ impl ProductSettings {
 /// Takes `username` and `passwordFile`, which require each other, out of the settings. Returns `None` without
 /// a name.
 pub fn take_login(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<(String, SecretOption)> {
-    let username = settings.take("username");
-    let password = SecretOption::take(settings, "password", None);
+    let username = settings.options.take("username");
+    let password = SecretOption::take(&mut settings.options, "password", None);
     if username.is_some() != password.is_set() {
         mistakes.push("username and passwordFile go together".to_owned());
     }

@@ -27,8 +27,8 @@ mod product;
 mod testing;
 mod wire;
 
+use pilotfish_connect::TLS_OPTIONS;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryType};
-use pilotfish_registry_client::TLS_OPTIONS;
 
 /// The registry type of ZooKeeper.
 pub static ZOOKEEPER: RegistryType = RegistryType {

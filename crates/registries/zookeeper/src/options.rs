@@ -2,44 +2,44 @@
 
 use crate::ZOOKEEPER;
 use crate::mirror::{Layout, Watches};
-use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Connector, Scheme, SecretOption, Target, TlsOptions};
+use pilotfish_connect::{Connector, Scheme, SecretOption, Target, TlsOptions};
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, OptionSpec, OptionsError};
 use std::time::Duration;
 
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "zk", port: 2181, is_tls: false }, Scheme { name: "zks", port: 2281, is_tls: true }];
 
 /// Options of this registry only.
-pub(crate) const OPTIONS: &[RegistryOption] = &[
-    RegistryOption {
+pub(crate) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "dubboPath",
         value: "PATH|off",
         about: "where Dubbo registers, its group as a path [default: /dubbo]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "servicesPath",
         value: "PATH|off",
         about: "where applications register, of Dubbo 3 and Spring Cloud [default: /services]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "domain",
         value: "NAME",
         about: "what is appended to the names of applications, as in default.svc.cluster.local [default: \
             nothing]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "digestFile",
         value: "FILE",
         about: "the file with USER:PASSWORD for ZooKeeper's digest scheme [default: the environment's \
             ZOOKEEPER_DIGEST]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "sessionTimeout",
         value: "DURATION",
         about: "a server that is silent for two thirds of it is given up; servers have limits of their own \
             [default: 15s]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "watches",
         value: "below|single",
         about: "one watch for a whole tree, or one for each node, which costs a request for each change \
@@ -62,7 +62,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// Validates the settings; reports all mistakes at once.
-    pub(crate) fn take(mut settings: LiveSettings) -> Result<Self, LiveSettingsError> {
+    pub(crate) fn take(mut settings: LiveSettings) -> Result<Self, OptionsError> {
         let mut mistakes = Vec::new();
         let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();
         let chroot = target.as_ref().map(|target| target.path.clone()).unwrap_or_default();
@@ -70,9 +70,9 @@ impl Options {
             mistakes.push(format!("{chroot:?} is no path of a node"));
         }
         let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
-        let tls = TlsOptions::take(&mut settings, is_tls, &mut mistakes);
-        let digest = SecretOption::take(&mut settings, "digest", Some("ZOOKEEPER_DIGEST"));
-        let mut root = |name, default: &str| match settings.parse_option(name, &mut mistakes, parse_root) {
+        let tls = TlsOptions::take(&mut settings.options, is_tls, &mut mistakes);
+        let digest = SecretOption::take(&mut settings.options, "digest", Some("ZOOKEEPER_DIGEST"));
+        let mut root = |name, default: &str| match settings.options.parse(name, &mut mistakes, parse_root) {
             Some(given) => given.map(|path| format!("{chroot}{path}")),
             None => Some(format!("{chroot}{default}")),
         };
@@ -87,12 +87,12 @@ impl Options {
         {
             mistakes.push(format!("dubboPath {dubbo} and servicesPath {services} are one in the other"));
         }
-        let domain = settings.parse_option("domain", &mut mistakes, |text| {
+        let domain = settings.options.parse("domain", &mut mistakes, |text| {
             let parsed = pilotfish_model::Hostname::parse(text.trim_matches('.'));
             parsed.map(|name| name.as_str().to_owned()).map_err(|_| "not a domain".to_owned())
         });
         let session_timeout = settings.parse_duration("sessionTimeout", &mut mistakes);
-        let watches = settings.parse_option("watches", &mut mistakes, |text| match text {
+        let watches = settings.options.parse("watches", &mut mistakes, |text| match text {
             "below" => Ok(Watches::Below),
             "single" => Ok(Watches::Single),
             _ => Err("neither below nor single".to_owned()),
@@ -113,7 +113,7 @@ impl Options {
                 domain: domain.unwrap_or_default(),
                 catalog,
             }),
-            _ => Err(LiveSettingsError(mistakes)),
+            _ => Err(OptionsError(mistakes)),
         }
     }
 }

@@ -5,8 +5,9 @@ use crate::mapping::Mapper;
 use crate::mirror::{Mirror, Registrations};
 use crate::options::Options;
 use crate::wire::Connect;
-use pilotfish_registry::{CatalogOptions, LiveSettings, LiveSettingsError, LiveSource};
-use pilotfish_registry_client::{CatalogWriter, Connection, Product, SessionError, live};
+use pilotfish_connect::Connection;
+use pilotfish_registry::{CatalogOptions, LiveSettings, LiveSource, OptionsError};
+use pilotfish_session::{CatalogWriter, Product, SessionError, live};
 use std::convert::Infallible;
 
 /// Maximum number of requests in flight: a full read is a stream of small requests, not a burst.
@@ -17,7 +18,7 @@ const REFUSALS: usize = 2;
 const MAX_AT_ONCE: usize = 1_000;
 
 /// Checks the settings; nothing is connected yet.
-pub(crate) fn open(settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+pub(crate) fn open(settings: LiveSettings) -> Result<Box<dyn LiveSource>, OptionsError> {
     let shard = settings.shard.clone();
     let options = Options::take(settings)?;
     let catalog: CatalogOptions = options.catalog.clone();

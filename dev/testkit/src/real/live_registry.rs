@@ -5,7 +5,7 @@ use super::eventually;
 use pilotfish_model::{Endpoint, Provider, Service, ShardKey, World};
 use pilotfish_registry::testing::Scene;
 use pilotfish_registry::{
-    Input, LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryReceiver, RegistrySettings,
+    Input, LiveInput, LiveSettings, LiveSource, OptionsError, RegistryReceiver, RegistrySettings,
     RegistryType, SourceReport, SourceState, channel,
 };
 use std::fmt::Write as _;
@@ -187,7 +187,7 @@ fn shard(registry: &RegistryType) -> ShardKey {
     ShardKey::new(Provider::new(2, registry.provider), "Kubernetes")
 }
 
-fn open(registry: &RegistryType, text: &str) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+fn open(registry: &RegistryType, text: &str) -> Result<Box<dyn LiveSource>, OptionsError> {
     let Input::Live(new) = registry.input else { panic!("{} reads objects", registry.name) };
     let (address, options) = text.split_once('?').unwrap_or((text, ""));
     new(LiveSettings {
@@ -298,7 +298,7 @@ fn endpoint_line(endpoint: &Endpoint) -> String {
 mod tests {
     use super::*;
     use pilotfish_model::{Hostname, Origin, Port, Protocol, ServiceKey, Workload};
-    use pilotfish_registry::{RegistryBatch, RegistryOption, RegistrySender};
+    use pilotfish_registry::{OptionSpec, RegistryBatch, RegistrySender};
     use std::pin::Pin;
     use tokio::sync::mpsc;
 
@@ -307,9 +307,9 @@ mod tests {
         provider: "steps",
         about: "a list for each address of its text",
         address: "here",
-        options: &[&[RegistryOption { name: "steps", value: "LIST,...", about: "lists of addresses" }]],
+        options: &[&[OptionSpec { name: "steps", value: "LIST,...", about: "lists of addresses" }]],
         input: Input::Live(|mut settings| {
-            let steps = settings.take("steps").unwrap_or_default();
+            let steps = settings.options.take("steps").unwrap_or_default();
             let shard = settings.shard.clone();
             settings.finish(&STEPS)?;
             Ok(Box::new(Steps { shard, steps }))

@@ -6,7 +6,7 @@ use crate::serve::tls::trust_domain;
 use pilotfish_model::ShardKey;
 use pilotfish_registration::{Registrar, ServiceKey, ServicesChanged, check_host};
 use pilotfish_registry::{CatalogOptions, CatalogService, GuardSettings, LiveSource};
-use pilotfish_registry_client::{CatalogWriter, Product, SessionError, live};
+use pilotfish_session::{CatalogWriter, Product, SessionError, live};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;

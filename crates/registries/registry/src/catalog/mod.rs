@@ -17,7 +17,7 @@ mod options;
 mod problems;
 
 pub use entry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
-pub use options::{CATALOG_OPTIONS, CatalogDefaults, CatalogOptions, RegistryOption};
+pub use options::{CATALOG_OPTIONS, CatalogDefaults, CatalogOptions, GUARD_OPTION, GUARD_WAIT_OPTION};
 pub use problems::CatalogProblems;
 
 use crate::live::RegistryBatch;

@@ -16,10 +16,8 @@ mod synthetic;
 mod tests;
 mod transport;
 
-use pilotfish_registry::{
-    Input, LiveSettings, LiveSettingsError, ObjectSettings, ObjectSource, RegistryType,
-};
-use pilotfish_registry_client::TLS_OPTIONS;
+use pilotfish_connect::TLS_OPTIONS;
+use pilotfish_registry::{Input, LiveSettings, ObjectSettings, ObjectSource, OptionsError, RegistryType};
 use settings::McpSettings;
 use source::McpSource;
 
@@ -37,11 +35,11 @@ pub static MCP: RegistryType = RegistryType {
 };
 
 /// Validates the settings without connecting.
-fn check(settings: LiveSettings) -> Result<(), LiveSettingsError> {
+fn check(settings: LiveSettings) -> Result<(), OptionsError> {
     McpSettings::parse(settings).map(drop)
 }
 
-fn open(settings: ObjectSettings) -> Result<Box<dyn ObjectSource>, LiveSettingsError> {
+fn open(settings: ObjectSettings) -> Result<Box<dyn ObjectSource>, OptionsError> {
     let ObjectSettings { name, live, checks } = settings;
     Ok(Box::new(McpSource::new(McpSettings::parse(live)?, &name, checks)))
 }

@@ -3,10 +3,12 @@
 use super::MCP;
 use super::stream::Protocol;
 use crate::kinds::{KINDS, McpKind};
+use pilotfish_connect::{Connector, Scheme, Target, TlsOptions};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Struct, Value, ValueKind};
-use pilotfish_registry::{GuardSettings, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Connector, Scheme, Target, TlsOptions};
+use pilotfish_registry::{
+    GUARD_OPTION, GUARD_WAIT_OPTION, GuardSettings, LiveSettings, OptionSpec, OptionsError,
+};
 
 /// Schemes of an address: Istio's port for configuration, without and with TLS.
 const SCHEMES: &[Scheme] = &[
@@ -15,37 +17,37 @@ const SCHEMES: &[Scheme] = &[
 ];
 
 /// Options other than those of TLS.
-pub(crate) const OPTIONS: &[RegistryOption] = &[
-    RegistryOption {
+pub(crate) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "kinds",
         value: "KIND,...",
         about: "the kinds that are asked for [default: all of Istio's, and MeshConfig]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "protocol",
         value: "auto|delta|sotw",
         about: "differences or whole lists; auto is delta where the server has it with versions [default: \
                 auto]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "spelling",
         value: "new|old",
         about: "how kinds are asked for: new is that of Istio 1.24 and later (v1), old the one before \
                 (v1alpha3) [default: new]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "revision",
         value: "NAME",
         about: "leave out objects whose label istio.io/rev names another revision [default: take all]",
     },
-    RegistryOption {
+    OptionSpec {
         name: "node",
         value: "ID",
         about: "the node id that the server sees [default: \
                 waypoint~127.0.0.1~pilotfish.NS~NS.svc.cluster.local, NS the root namespace]",
     },
-    RegistryOption::GUARD,
-    RegistryOption::GUARD_WAIT,
+    GUARD_OPTION,
+    GUARD_WAIT_OPTION,
 ];
 
 /// Settings of a source.
@@ -68,7 +70,7 @@ impl McpSettings {
     ///
     /// # Errors
     /// All errors together.
-    pub(crate) fn parse(mut settings: LiveSettings) -> Result<Self, LiveSettingsError> {
+    pub(crate) fn parse(mut settings: LiveSettings) -> Result<Self, OptionsError> {
         let mut mistakes = Vec::new();
         let mut choose = |name: &str, text: Option<String>, choices: &[&str]| -> usize {
             let Some(text) = text else { return 0 };
@@ -77,30 +79,32 @@ impl McpSettings {
                 0
             })
         };
-        let protocol = match choose("protocol", settings.take("protocol"), &["auto", "delta", "sotw"]) {
+        let protocol = match choose("protocol", settings.options.take("protocol"), &["auto", "delta", "sotw"])
+        {
             0 => None,
             1 => Some(Protocol::Delta),
             _ => Some(Protocol::Sotw),
         };
-        let old_spelling = choose("spelling", settings.take("spelling"), &["new", "old"]) == 1;
+        let old_spelling = choose("spelling", settings.options.take("spelling"), &["new", "old"]) == 1;
         let guard = settings.parse_guard(None, &mut mistakes);
-        let kinds = kinds(settings.take("kinds"), &mut mistakes);
-        let revision = settings.take("revision").filter(|revision| !revision.is_empty());
-        let node = settings.take("node");
+        let kinds = kinds(settings.options.take("kinds"), &mut mistakes);
+        let revision = settings.options.take("revision").filter(|revision| !revision.is_empty());
+        let node = settings.options.take("node");
         let target = Target::parse(&settings.address, SCHEMES).and_then(|target| match &*target.path {
             "" => Ok(target),
             path => Err(format!("the address has a path, {path:?}, which means nothing here")),
         });
         let is_tls = target.as_ref().is_ok_and(|target| target.scheme.is_tls);
-        let tls = TlsOptions::take(&mut settings, is_tls, &mut mistakes).map(|tls| tls.with_alpn(&["h2"]));
+        let tls =
+            TlsOptions::take(&mut settings.options, is_tls, &mut mistakes).map(|tls| tls.with_alpn(&["h2"]));
         let namespace = settings.registry.system_namespace.to_string();
         let node = node_of(node, &namespace, revision.as_deref());
         if let Err(error) = settings.finish(&MCP) {
             mistakes.extend(error.0);
         }
         match target {
-            Err(mistake) => Err(LiveSettingsError([vec![mistake], mistakes].concat())),
-            Ok(_) if !mistakes.is_empty() => Err(LiveSettingsError(mistakes)),
+            Err(mistake) => Err(OptionsError([vec![mistake], mistakes].concat())),
+            Ok(_) if !mistakes.is_empty() => Err(OptionsError(mistakes)),
             Ok(target) => {
                 let connector = Connector::new(tls);
                 Ok(Self { target, connector, node, kinds, protocol, old_spelling, revision, guard })

@@ -1,13 +1,11 @@
 //! Connections, HTTP, TLS and secrets against servers on loopback.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pilotfish_model::{Provider, ShardKey};
-use pilotfish_registry::{LiveSettings, RegistrySettings};
-use pilotfish_registry_client::{
+use pilotfish_connect::{
     ConnectError, Connector, HttpClient, HttpError, HttpRequest, SecretOption, Server, TlsOptions,
 };
+use pilotfish_runtime::OptionValues;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,14 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-fn settings(options: &[(&str, &Path)]) -> LiveSettings {
-    let options = options.iter().map(|(name, path)| ((*name).to_owned(), path.display().to_string()));
-    LiveSettings {
-        shard: ShardKey::new(Provider::new(2, "test"), "c"),
-        address: String::new(),
-        options: options.collect(),
-        registry: RegistrySettings::default(),
-    }
+fn values(files: &[(&str, &Path)]) -> OptionValues {
+    files.iter().map(|(name, path)| ((*name).to_owned(), path.display().to_string())).collect()
 }
 
 async fn listen() -> (TcpListener, Server) {
@@ -199,7 +191,7 @@ async fn tls_server(authority: &CertifiedIssuer<'static, KeyPair>, days: i64) ->
 
 fn tls(options: &[(&str, &Path)]) -> Connector {
     let mut mistakes = Vec::new();
-    let options = TlsOptions::take(&mut settings(options), true, &mut mistakes);
+    let options = TlsOptions::take(&mut values(options), true, &mut mistakes);
     assert!(mistakes.is_empty(), "{mistakes:?}");
     Connector::new(options)
 }
@@ -237,8 +229,8 @@ async fn servers_are_trusted_by_their_authority_name_and_time() {
 fn options_of_tls_go_with_its_scheme() {
     let mut mistakes = Vec::new();
     let path = Path::new("x");
-    assert!(TlsOptions::take(&mut settings(&[("caFile", path)]), false, &mut mistakes).is_none());
-    assert!(TlsOptions::take(&mut settings(&[("keyFile", path)]), true, &mut mistakes).is_some());
+    assert!(TlsOptions::take(&mut values(&[("caFile", path)]), false, &mut mistakes).is_none());
+    assert!(TlsOptions::take(&mut values(&[("keyFile", path)]), true, &mut mistakes).is_some());
     assert_eq!(mistakes.len(), 2, "{mistakes:?}");
 }
 
@@ -246,7 +238,7 @@ fn options_of_tls_go_with_its_scheme() {
 async fn a_secret_follows_its_file_and_survives_its_loss() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
-    let secret = SecretOption::take(&mut settings(&[("tokenFile", &path)]), "token", None);
+    let secret = SecretOption::take(&mut values(&[("tokenFile", &path)]), "token", None);
     assert!(secret.is_set() && secret.read().await.is_err());
     let reads = |want: &'static str| {
         let secret = secret.clone();
@@ -265,7 +257,6 @@ async fn a_secret_follows_its_file_and_survives_its_loss() {
     std::fs::write(&path, "a\r\nx: y").unwrap();
     tokio::time::advance(Duration::from_secs(6)).await;
     assert!(secret.read().await.is_err(), "no header could carry it");
-    let none =
-        SecretOption::take(&mut LiveSettings { options: BTreeMap::new(), ..settings(&[]) }, "token", None);
+    let none = SecretOption::take(&mut OptionValues::default(), "token", None);
     assert!(!none.is_set() && none.read().await.unwrap().is_none());
 }

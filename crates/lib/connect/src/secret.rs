@@ -1,8 +1,7 @@
 //! A token or password, from a file or from the environment.
 
 use parking_lot::Mutex;
-use pilotfish_registry::LiveSettings;
-use pilotfish_runtime::{FileReader, Secret, SecretFile, SecretFileError};
+use pilotfish_runtime::{FileReader, OptionValues, Secret, SecretFile, SecretFileError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -39,10 +38,10 @@ enum Source {
 }
 
 impl SecretOption {
-    /// Takes the option `NAMEFile` out of the settings; without it, the environment variable counts, if one
+    /// Takes the option `NAMEFile`; without it, the environment variable counts, if one
     /// is named.
-    pub fn take(settings: &mut LiveSettings, name: &str, variable: Option<&str>) -> Self {
-        let file = settings.take(&format!("{name}File"));
+    pub fn take(options: &mut OptionValues, name: &str, variable: Option<&str>) -> Self {
+        let file = options.take(&format!("{name}File"));
         let text = variable.and_then(|variable| std::env::var(variable).ok()).filter(|text| !text.is_empty());
         let source = match (file, text) {
             (Some(file), _) => Source::File(Arc::new(Mutex::new((SecretFile::new(file), None)))),

@@ -1,6 +1,6 @@
-//! gRPC channels to a product.
+//! gRPC channels.
 
-use crate::connect::UriConnector;
+use crate::connector::UriConnector;
 use crate::{Connector, Server};
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};

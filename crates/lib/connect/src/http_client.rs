@@ -1,6 +1,6 @@
-//! HTTP client for a product, with limits on connections, time and bytes.
+//! HTTP client with limits on connections, time and bytes.
 
-use crate::connect::UriConnector;
+use crate::connector::UriConnector;
 use crate::places;
 use crate::{Connector, Server};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 /// Time after which an idle connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A request to a product's HTTP API.
+/// A request to an HTTP API.
 #[derive(Clone, Debug)]
 pub struct HttpRequest {
     pub method: Method,

@@ -1,8 +1,7 @@
 //! TLS client configuration: options, and a configuration that follows its files.
 
 use parking_lot::Mutex;
-use pilotfish_registry::{LiveSettings, RegistryOption};
-use pilotfish_runtime::{SecretFile, SecretFileError};
+use pilotfish_runtime::{OptionSpec, OptionValues, SecretFile, SecretFileError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -11,20 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// TLS options, common to all registries with TLS.
-pub const TLS_OPTIONS: &[RegistryOption] = &[
-    RegistryOption {
+/// TLS options, common to all addresses with TLS.
+pub const TLS_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "caFile",
         value: "FILE",
         about: "certificates that sign the server's, in PEM [default: those of the system]",
     },
-    RegistryOption {
-        name: "certFile",
-        value: "FILE",
-        about: "the client's certificate, in PEM; needs keyFile",
-    },
-    RegistryOption { name: "keyFile", value: "FILE", about: "the key of certFile, in PEM" },
-    RegistryOption {
+    OptionSpec { name: "certFile", value: "FILE", about: "the client's certificate, in PEM; needs keyFile" },
+    OptionSpec { name: "keyFile", value: "FILE", about: "the key of certFile, in PEM" },
+    OptionSpec {
         name: "serverName",
         value: "NAME",
         about: "the name that the server's certificate has to have [default: the host of the address]",
@@ -74,10 +69,10 @@ struct Loaded {
 }
 
 impl TlsOptions {
-    /// Takes the options out of the settings. Returns `None` for connections without TLS.
-    pub fn take(settings: &mut LiveSettings, is_tls: bool, mistakes: &mut Vec<String>) -> Option<Self> {
+    /// Takes its options. Returns `None` for connections without TLS.
+    pub fn take(options: &mut OptionValues, is_tls: bool, mistakes: &mut Vec<String>) -> Option<Self> {
         let [ca, cert, key, server_name] =
-            ["caFile", "certFile", "keyFile", "serverName"].map(|name| settings.take(name));
+            ["caFile", "certFile", "keyFile", "serverName"].map(|name| options.take(name));
         if !is_tls {
             if [&ca, &cert, &key, &server_name].into_iter().any(Option::is_some) {
                 mistakes.push(

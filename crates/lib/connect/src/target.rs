@@ -1,9 +1,9 @@
-//! The address of a registry: `SCHEME://HOST:PORT[,HOST:PORT...][/PATH]`.
+//! The address of a service: `SCHEME://HOST:PORT[,HOST:PORT...][/PATH]`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// A URL scheme that a registry accepts.
+/// A URL scheme that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
     /// Name of the scheme, without `://`.
@@ -13,7 +13,7 @@ pub struct Scheme {
     pub is_tls: bool,
 }
 
-/// Parsed address of a registry.
+/// Parsed address of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub scheme: Scheme,
