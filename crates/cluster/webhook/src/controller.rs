@@ -26,9 +26,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams, Patch, PatchParams, WatchParams};
 use kube::{Client, Resource, ResourceExt};
+use pilotfish_admission::TokenBucket;
 use pilotfish_kube::request::BACKOFF;
 use pilotfish_model::Revision;
-use pilotfish_runtime::{Backoff, Jitter, RateLimiter};
+use pilotfish_runtime::{Backoff, Jitter};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,7 +83,7 @@ pub struct WebhookController {
     serving: Option<Material>,
     /// Last logged error, to log each one once.
     reported: Option<String>,
-    limiter: RateLimiter,
+    limiter: TokenBucket,
     /// True if the throttling has been logged.
     throttled: bool,
     /// Names of tags whose configurations cannot be written, which has been logged.
@@ -107,7 +108,7 @@ impl WebhookController {
             certificates,
             serving: None,
             reported: None,
-            limiter: RateLimiter::new(BURST, PERIOD),
+            limiter: TokenBucket::new(BURST, PERIOD),
             throttled: false,
             denied_tags: BTreeSet::new(),
         }

@@ -5,7 +5,7 @@
 //! more slowly, and TCP flow control slows it down. Nothing is refused, because a burst of legitimate
 //! requests looks the same for a while. Bytes that are not HTTP/2 are not counted.
 
-use crate::pace::Pace;
+use crate::token_bucket::TokenBucket;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -13,9 +13,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 /// Connection preface of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -26,6 +25,8 @@ const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 /// Cost of a SETTINGS frame, in frames.
 const HIGH_COST: usize = 100;
+/// Burst of frames or requests that a client is read with, in seconds of its rate.
+pub const BURST: u32 = 10;
 /// Minimum cost that is charged at once: sporadic acknowledgements then need neither the clock nor a
 /// division.
 const OWED: usize = 64;
@@ -131,9 +132,11 @@ pub struct Metered<I> {
     frames: Frames,
     /// Cost that is not charged yet.
     owed: usize,
-    pace: Pace,
+    rate: TokenBucket,
     known: KnownStreams,
     on_wait: OnWait,
+    /// True if the frames counted last have to be waited for.
+    is_late: bool,
     /// Timer until the socket is read again.
     wait: Option<Pin<Box<Sleep>>>,
 }
@@ -142,7 +145,7 @@ impl<I> fmt::Debug for Metered<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metered")
             .field("frames", &self.frames)
-            .field("pace", &self.pace)
+            .field("rate", &self.rate)
             .finish_non_exhaustive()
     }
 }
@@ -150,8 +153,9 @@ impl<I> fmt::Debug for Metered<I> {
 impl<I> Metered<I> {
     /// Counts the frames of `io`. `known` counts its streams with identified clients.
     pub fn new(io: I, rates: FrameRates, known: KnownStreams, on_wait: OnWait) -> Self {
-        let pace = Pace::new(rates.per_second, Instant::now());
-        Self { io, frames: Frames::new(rates), owed: 0, pace, known, on_wait, wait: None }
+        let rate = TokenBucket::per_second(rates.per_second, rates.per_second.saturating_mul(BURST));
+        let frames = Frames::new(rates);
+        Self { io, frames, owed: 0, rate, known, on_wait, is_late: false, wait: None }
     }
 
     fn count(&mut self) {
@@ -159,10 +163,14 @@ impl<I> Metered<I> {
         // Streams of identified clients raise the rate, so each frame costs less.
         let known = self.known.0.load(Ordering::Relaxed);
         let cost = (cost * STREAM_PART).div_ceil(STREAM_PART + known);
-        if self.pace.spend(cost, Instant::now()) {
+        let now = Instant::now();
+        self.rate.take_many(cost, now);
+        let until = self.rate.ready_at().filter(|until| *until > now);
+        let was_late = std::mem::replace(&mut self.is_late, until.is_some());
+        if self.is_late && !was_late {
             (self.on_wait)();
         }
-        self.wait = self.pace.until().map(|until| Box::pin(tokio::time::sleep_until(until.into())));
+        self.wait = until.map(|until| Box::pin(tokio::time::sleep_until(until)));
     }
 }
 

@@ -4,11 +4,12 @@
 //! address cannot block known ones.
 
 use crate::network::network_of;
-use crate::rate::Rate;
+use crate::token_bucket::{TokenBucket, TokenBuckets};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Digest of a credential.
 pub type Credential = [u8; 32];
@@ -21,7 +22,7 @@ const REMEMBERED: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// Rate limit of refused credentials per address.
 #[derive(Debug)]
 pub struct RefusalLimit {
-    rate: Rate<IpAddr>,
+    rate: TokenBuckets<IpAddr>,
     accepted: Mutex<HashMap<(IpAddr, Credential), Instant>>,
 }
 
@@ -38,7 +39,7 @@ impl RefusalLimit {
     /// Allows `per_second` refusals per address, with bursts of `burst`.
     #[must_use]
     pub fn new(per_second: u32, burst: u32) -> Self {
-        Self { rate: Rate::new(per_second, burst), accepted: Mutex::default() }
+        Self { rate: TokenBuckets::new(TokenBucket::per_second(per_second, burst)), accepted: Mutex::default() }
     }
 
     /// Starts the check of a credential. A check in progress counts as refused, so that concurrent checks
@@ -91,7 +92,7 @@ impl Attempt<'_> {
     /// Records that the check had no result.
     pub fn undecided(&self) {
         if !self.is_known {
-            self.limit.rate.give(&self.key.0);
+            self.limit.rate.give_back(&self.key.0);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Building blocks of live sources: timing and rates of requests, classification of failures, guards against
+//! Building blocks of live sources: timing of requests, classification of failures, guards against
 //! mass loss, and queues for readers that are slower than their writers.
 //!
 //! The parts are small and independent of each other, of products and of the model. State machines take the
@@ -8,7 +8,6 @@
 //! | Part | Purpose |
 //! |---|---|
 //! | [`Backoff`] | delays after failures |
-//! | [`RateLimiter`] | rate limit of requests |
 //! | [`DeadlineQueue`] | due times by key |
 //! | [`ErrorClass`] | classes of failed requests |
 //! | [`Health`] | sync and failure state of a source |
@@ -51,7 +50,6 @@ mod held_losses;
 mod jitter;
 mod loss_guard;
 mod options;
-mod rate_limiter;
 mod regular_file;
 mod secret_file;
 mod session_error;
@@ -67,7 +65,6 @@ pub use held_losses::{GuardBoard, HeldLosses, HeldScope, ShownLoss};
 pub use jitter::Jitter;
 pub use loss_guard::{GuardSettings, HeldLoss, LOSS_FLOOR, LossGuard, LossVerdict, ReadExtent};
 pub use options::{OptionSpec, OptionValues, OptionsError};
-pub use rate_limiter::RateLimiter;
 pub use regular_file::{RegularFile, RegularFileError, check_type, read_regular_file, read_regular_text};
 pub use secret_file::{Secret, SecretFile, SecretFileError, SecretState};
 pub use session_error::SessionError;

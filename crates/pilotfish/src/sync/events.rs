@@ -1,9 +1,10 @@
 //! Kubernetes Events on Services with problems.
 
+use pilotfish_admission::TokenBucket;
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::events::{ServiceWarning, warn};
 use pilotfish_polaris_sync::reconcile::ObjectName;
-use pilotfish_runtime::{Jitter, RateLimiter};
+use pilotfish_runtime::Jitter;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -78,7 +79,7 @@ impl Events {
 }
 
 async fn write(client: Client, mut warnings: mpsc::Receiver<ServiceWarning>) {
-    let mut limiter = RateLimiter::new(BURST, PERIOD);
+    let mut limiter = TokenBucket::new(BURST, PERIOD);
     while let Some(warning) = warnings.recv().await {
         let wait = limiter.wait(Instant::now());
         tokio::time::sleep(wait).await;

@@ -266,13 +266,13 @@ impl Requests {
             .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
         let call = Call::new(peer.address.to_string(), metadata.collect());
         let credential = digest(bearer(call.metadata("authorization")).unwrap_or_default());
-        let begun = self.refusals.begin(address, credential, std::time::Instant::now());
+        let begun = self.refusals.begin(address, credential, Instant::now());
         let attempt = begun.map_err(|wait| Failure {
             retry_after: Some(wait),
             ..Failure::limit(Limit::RefusalsPerSecond, "too many refused credentials from this address")
         })?;
         let answer = self.authentication.run(reason, &call).await;
-        let now = std::time::Instant::now();
+        let now = Instant::now();
         match answer {
             Ok((method, proof)) => {
                 attempt.accepted(now);

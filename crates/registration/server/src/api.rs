@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::identity::Who;
 use crate::limits::{Limit, ServerLimits};
 use crate::recorder::Recorder;
-use pilotfish_admission::{Rate, Slots};
+use pilotfish_admission::{Slots, TokenBuckets};
 use pilotfish_registration::limits::MAX_PAGE;
 use pilotfish_registration::{
     Caller, Deregister, Deregistered, Filter, Instance, InstanceKey, Register, Registered, Registrar,
@@ -18,8 +18,9 @@ use prost::Message;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Default page size in instances.
 const PAGE: usize = 100;
@@ -33,7 +34,7 @@ pub(crate) struct Api {
     pub(crate) access: Arc<Access>,
     pub(crate) limits: ServerLimits,
     pub(crate) bookmark_interval: Duration,
-    pub(crate) rate: Rate<(Arc<str>, IpAddr)>,
+    pub(crate) rate: TokenBuckets<(Arc<str>, IpAddr)>,
     pub(crate) owner_streams: Arc<Slots<Arc<str>>>,
     pub(crate) recorder: Arc<dyn Recorder>,
     /// Becomes true at shutdown.

@@ -8,7 +8,7 @@ use crate::grpc::Grpc;
 use crate::limits::{Limit, ServerLimits, of_addresses};
 use crate::recorder::Recorder;
 use crate::settings::ServerSettings;
-use pilotfish_admission::{HalfOpen, LogLimit, Rate, RefusalLimit, Slots, network_of};
+use pilotfish_admission::{HalfOpen, LogLimit, RefusalLimit, Slots, TokenBucket, TokenBuckets, network_of};
 use pilotfish_identity::{Authentication, Authenticator, TlsContext};
 use pilotfish_registration::Registrar;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
@@ -118,7 +118,10 @@ impl RegistrationServer {
             access,
             limits,
             bookmark_interval: settings.bookmark_interval,
-            rate: Rate::new(limits.requests_per_second, limits.requests_per_second.saturating_mul(2)),
+            rate: TokenBuckets::new(TokenBucket::per_second(
+                limits.requests_per_second,
+                limits.requests_per_second.saturating_mul(2),
+            )),
             owner_streams: Slots::new(limits.owner_streams),
             recorder,
             closing,

@@ -18,7 +18,8 @@
 
 use crate::index::{Moved, WatchIndex};
 use crate::triggers::CheckState;
-use pilotfish_runtime::{BackoffPolicy, Jitter, RateLimiter};
+use pilotfish_admission::TokenBucket;
+use pilotfish_runtime::{BackoffPolicy, Jitter};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,12 +120,12 @@ struct Line {
     open: Option<u64>,
     has_answered: bool,
     failures: u32,
-    pace: RateLimiter,
+    pace: TokenBucket,
 }
 
 impl Line {
     fn new(now: Instant) -> Self {
-        let pace = RateLimiter::new(BURST, PERIOD);
+        let pace = TokenBucket::new(BURST, PERIOD);
         Self {
             index: WatchIndex::default(),
             due: now,

@@ -8,7 +8,8 @@ use super::annotations::{Seen, later};
 use super::entry::{EntryName, RegistrationRequest};
 use super::stale_tracker::StaleEntry;
 use k8s_openapi::jiff::Timestamp;
-use pilotfish_runtime::{BackoffPolicy, DeadlineQueue, RateLimiter};
+use pilotfish_admission::TokenBucket;
+use pilotfish_runtime::{BackoffPolicy, DeadlineQueue};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -102,7 +103,7 @@ struct Entry {
     busy: bool,
     tries: u32,
     not_before: Option<Instant>,
-    limiter: RateLimiter,
+    limiter: TokenBucket,
 }
 
 impl Default for Entry {
@@ -118,7 +119,7 @@ impl Default for Entry {
             busy: false,
             tries: 0,
             not_before: None,
-            limiter: RateLimiter::new(BURST, REGAIN),
+            limiter: TokenBucket::new(BURST, REGAIN),
         }
     }
 }

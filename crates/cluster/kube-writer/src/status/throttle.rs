@@ -1,7 +1,8 @@
 //! Rate limit of status writes, and pauses for an API server that is overloaded or unavailable.
 
+use pilotfish_admission::TokenBucket;
 use pilotfish_kube::request::BACKOFF;
-use pilotfish_runtime::{Backoff, Jitter, RateLimiter};
+use pilotfish_runtime::{Backoff, Jitter};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -11,14 +12,14 @@ pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 /// Time of the next write.
 pub(super) struct Throttle {
-    limiter: RateLimiter,
+    limiter: TokenBucket,
     backoff: Backoff,
     rests_until: Option<Instant>,
 }
 
 impl Throttle {
     pub(super) fn new(jitter: Jitter) -> Self {
-        let limiter = RateLimiter::new(BURST, PAUSE);
+        let limiter = TokenBucket::new(BURST, PAUSE);
         Self { limiter, backoff: Backoff::new(BACKOFF, jitter), rests_until: None }
     }
 

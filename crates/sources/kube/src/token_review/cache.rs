@@ -3,7 +3,8 @@
 use super::{ReviewError, ServiceAccount};
 use ring::digest::{SHA256, digest};
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Lifetime of an accepting verdict, for which a revoked token can still open streams.
 const GOOD: Duration = Duration::from_secs(60);

@@ -16,9 +16,9 @@ use pilotfish_admission::{RefusalLimit, Slots, network_of};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Requests to one API server at a time.
 const AT_A_TIME: usize = 64;

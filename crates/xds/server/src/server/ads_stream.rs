@@ -13,7 +13,7 @@ use crate::stream::Stream;
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use parking_lot::Mutex;
-use pilotfish_admission::{KnownStream, KnownStreams, Pace};
+use pilotfish_admission::{KnownStream, KnownStreams, TokenBucket};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -45,7 +45,7 @@ pub(super) struct AdsStream<S: ResourceSource> {
     pub(super) incomplete_since: Option<Instant>,
     /// Number of requests since the client's window became full.
     pub(super) while_blocked: usize,
-    pub(super) pace: Pace,
+    pub(super) requests_rate: TokenBucket,
     /// True if the connection has had no other stream. Only then is the stream marked as prompt: otherwise a
     /// stream could wait for another's first push, and first pushes for it.
     pub(super) alone: bool,
@@ -143,7 +143,7 @@ impl<S: ResourceSource> AdsStream<S> {
         // Requests of a client that does not read responses are not read beyond that limit, since their
         // responses would pile up.
         while self.while_blocked <= limits.blocked_requests
-            && !self.pace.is_over(now)
+            && self.requests_rate.is_ready(now.into())
             && let Poll::Ready(data) = self.requests.poll_data(&mut Context::from_waker(Waker::noop()))
         {
             let data = data.ok_or(End::Client)?.map_err(|_| End::Gone)?;
@@ -167,7 +167,8 @@ impl<S: ResourceSource> AdsStream<S> {
                     }
                 }
             }
-            if self.pace.spend(stream.take_cost(), now) {
+            self.requests_rate.take_many(stream.take_cost(), now.into());
+            if !self.requests_rate.is_ready(now.into()) {
                 shared.fanout.recorder.limit_exceeded(Limit::RequestsPerSecond);
             }
             self.while_blocked += if self.blocked.is_some() { count } else { 0 };
@@ -177,21 +178,26 @@ impl<S: ResourceSource> AdsStream<S> {
             self.requested |= pending;
             self.deadline = stream.deadline();
         }
-        if self.request_until(config).is_some_and(|until| now >= until) {
+        if self.request_until(config, now).is_some_and(|until| now >= until) {
             return Err(StreamError::DeadlineExceeded("no request came in time".into()).into());
         }
         Ok(())
     }
 
     /// Deadline for an outstanding request.
-    pub(super) fn request_until(&self, config: &ServerConfig) -> Option<Instant> {
+    pub(super) fn request_until(&self, config: &ServerConfig, now: Instant) -> Option<Instant> {
         let first = self.known.is_none().then(|| self.opened + config.first_request_timeout);
         // A blocked client is not read from, so the server cannot see an incomplete request.
         let is_read = self.blocked.is_none();
         // A stream that waits for its request rate is not late either.
-        let is_read = is_read && self.pace.until().is_none();
+        let is_read = is_read && self.read_at(now).is_none();
         let next = self.incomplete_since.filter(|_| is_read).map(|since| since + config.request_timeout);
         [first, next].into_iter().flatten().min()
+    }
+
+    /// End of the wait for the request rate; `None` if the stream is read.
+    pub(super) fn read_at(&self, now: Instant) -> Option<Instant> {
+        self.requests_rate.ready_at().map(Instant::from).filter(|at| *at > now)
     }
 
     pub(super) fn end(&mut self, shared: &Shared<S>, port: &Port, end: End) {

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream};
 use http::{HeaderMap, Method, Request};
-use pilotfish_admission::{KnownStreams, Pace};
+use pilotfish_admission::{BURST, KnownStreams, TokenBucket};
 use pilotfish_identity::{Authentication, CERTIFICATE, Call, Proof, is_forwarding_header};
 use slab::Slab;
 use std::future::Future;
@@ -365,6 +365,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         let mark = Arc::clone(stream.lock().mark());
         mark.wake_with(cx.waker().clone());
         self.idle_since = None;
+        let rate = self.shared.config.requests_per_second;
         let alone = self.streams.is_empty();
         for (_, other) in &mut self.streams {
             other.alone = false;
@@ -385,7 +386,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             known: None,
             incomplete_since: None,
             while_blocked: 0,
-            pace: Pace::new(self.shared.config.requests_per_second, now),
+            requests_rate: TokenBucket::per_second(rate, rate.saturating_mul(BURST)),
             alone,
             _place: place,
         });
@@ -483,7 +484,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         let streams = self
             .streams
             .iter()
-            .flat_map(|(_, stream)| [stream.deadline, stream.request_until(config), stream.pace.until()]);
+            .flat_map(|(_, stream)| [stream.deadline, stream.request_until(config, now), stream.read_at(now)]);
         let next = streams.chain([Some(self.next_ping), self.ping_until, idle, ends]).flatten().min();
         let next = next.unwrap_or(self.next_ping).max(now);
         // The timer is set only when it would be late or has fired: most changes of a deadline make it later.
