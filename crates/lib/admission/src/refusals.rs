@@ -39,7 +39,10 @@ impl RefusalLimit {
     /// Allows `per_second` refusals per address, with bursts of `burst`.
     #[must_use]
     pub fn new(per_second: u32, burst: u32) -> Self {
-        Self { rate: TokenBuckets::new(TokenBucket::per_second(per_second, burst)), accepted: Mutex::default() }
+        Self {
+            rate: TokenBuckets::new(TokenBucket::per_second(per_second, burst)),
+            accepted: Mutex::default(),
+        }
     }
 
     /// Starts the check of a credential. A check in progress counts as refused, so that concurrent checks

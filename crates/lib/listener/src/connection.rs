@@ -13,9 +13,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use pilotfish_admission::{Handshake, Slot};
+use pilotfish_admission::{Handshake, Permit};
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -38,7 +38,7 @@ pub(crate) struct Connection {
     io: TcpStream,
     peer: SocketAddr,
     activity: Arc<Activity>,
-    _address: Slot<IpAddr>,
+    _address: Permit,
 }
 
 /// Idle state of a connection: handling a request, or idle since a point in time.
@@ -70,7 +70,7 @@ impl Connection {
         on_limit: OnLimit,
         io: TcpStream,
         peer: SocketAddr,
-        address: Slot<IpAddr>,
+        address: Permit,
         waiting: Handshake,
     ) -> Self {
         let activity = Arc::new(Activity { waiting, since: Mutex::new(Some(Instant::now())) });

@@ -12,7 +12,7 @@ mod connection;
 
 use axum::Router;
 use connection::Connection;
-use pilotfish_admission::{HalfOpen, LogLimit, Slots, network_of};
+use pilotfish_admission::{HalfOpen, KeyedSemaphore, LogLimit, network_of};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -128,7 +128,7 @@ impl Listener {
 struct Admission {
     name: &'static str,
     limits: Limits,
-    addresses: Arc<Slots<IpAddr>>,
+    addresses: KeyedSemaphore<IpAddr>,
     idle: Arc<HalfOpen>,
     log: LogLimit,
     on_limit: OnLimit,
@@ -136,7 +136,7 @@ struct Admission {
 
 impl Admission {
     fn new(name: &'static str, limits: Limits, on_limit: OnLimit) -> Self {
-        let addresses = Slots::new(limits.address_connections);
+        let addresses = KeyedSemaphore::new(limits.address_connections);
         Self {
             name,
             limits,
@@ -148,7 +148,7 @@ impl Admission {
     }
 
     fn admit(&self, io: TcpStream, peer: SocketAddr, open: usize) -> Option<Connection> {
-        let address = self.addresses.take(network_of(peer.ip()));
+        let address = self.addresses.try_acquire(network_of(peer.ip()));
         let limit = match address {
             _ if open >= self.limits.connections => "connections",
             None => "address-connections",

@@ -14,7 +14,7 @@ use crate::Metrics;
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use pilotfish_admission::{Slot, Slots, network_of};
+use pilotfish_admission::{KeyedSemaphore, Permit, network_of};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -46,7 +46,7 @@ struct Page {
 /// A page on its way to one client.
 struct Taken {
     page: Arc<Page>,
-    _of_address: Slot<IpAddr>,
+    _of_address: Permit,
 }
 
 impl AsRef<[u8]> for Taken {
@@ -68,7 +68,7 @@ pub(crate) struct MetricsPage {
     begun: Arc<AtomicU64>,
     newest: Arc<Mutex<Newest>>,
     room: Arc<Semaphore>,
-    addresses: Arc<Slots<IpAddr>>,
+    addresses: KeyedSemaphore<IpAddr>,
     metrics: Arc<Metrics>,
 }
 
@@ -78,7 +78,7 @@ impl MetricsPage {
             begun: Arc::default(),
             newest: Arc::default(),
             room: Arc::new(Semaphore::new(WAITING_KIB)),
-            addresses: Slots::new(OF_AN_ADDRESS),
+            addresses: KeyedSemaphore::new(OF_AN_ADDRESS),
             metrics,
         }
     }
@@ -88,7 +88,8 @@ impl MetricsPage {
     where
         F: FnOnce() -> Result<String, String> + Send + 'static,
     {
-        let Some(of_address) = self.addresses.take(network_of(peer.unwrap_or(Ipv4Addr::LOCALHOST.into())))
+        let Some(of_address) =
+            self.addresses.try_acquire(network_of(peer.unwrap_or(Ipv4Addr::LOCALHOST.into())))
         else {
             return self.refuse("address-metrics");
         };

@@ -10,11 +10,9 @@
 //! A request waits for a permit of its address first, so that the global queue never has more than
 //! [`OF_AN_ADDRESS`] requests of one address.
 
-use parking_lot::Mutex;
-use pilotfish_admission::{Slots, network_of};
-use std::collections::HashMap;
+use pilotfish_admission::{KeyedSemaphore, Permit, network_of};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -34,16 +32,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Scheduler of debug pages, as described in the module.
 pub(crate) struct Turns {
     all: Arc<Semaphore>,
-    of_addresses: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+    of_addresses: KeyedSemaphore<IpAddr>,
     places: Semaphore,
-    places_of_addresses: Arc<Slots<IpAddr>>,
+    places_of_addresses: KeyedSemaphore<IpAddr>,
 }
 
 /// Permit to compute a page. Dropping it admits the next request.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _of_all: OwnedSemaphorePermit,
-    _of_address: OwnedSemaphorePermit,
+    _of_address: Permit,
 }
 
 /// Name of the limit that refused a request.
@@ -55,9 +53,9 @@ impl Turns {
     pub(crate) fn new() -> Self {
         Self {
             all: Arc::new(Semaphore::new(AT_A_TIME)),
-            of_addresses: Mutex::default(),
+            of_addresses: KeyedSemaphore::new(OF_AN_ADDRESS),
             places: Semaphore::new(PLACES),
-            places_of_addresses: Slots::new(PLACES_OF_AN_ADDRESS),
+            places_of_addresses: KeyedSemaphore::new(PLACES_OF_AN_ADDRESS),
         }
     }
 
@@ -67,31 +65,17 @@ impl Turns {
     /// Name of the limit, if too many requests wait or it takes too long.
     pub(crate) async fn turn(&self, peer: Option<IpAddr>) -> Result<Turn, Limit> {
         let address = network_of(peer.unwrap_or(Ipv4Addr::LOCALHOST.into()));
-        let _of_address = self.places_of_addresses.take(address).ok_or(ADDRESS)?;
+        let _of_address = self.places_of_addresses.try_acquire(address).ok_or(ADDRESS)?;
         let _of_all = self.places.try_acquire().map_err(|_| ALL)?;
-        let own = self.of_address(address);
         let mut waits_for = ADDRESS;
         let turn = async {
-            let of_address = own.acquire_owned().await.ok()?;
+            let of_address = self.of_addresses.acquire(address).await;
             waits_for = ALL;
             let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
             Some(Turn { _of_all: of_all, _of_address: of_address })
         };
         let turn = timeout(PATIENCE, turn).await;
         turn.ok().flatten().ok_or(waits_for)
-    }
-
-    /// Permits of an address. Unused ones are dropped: there are never more addresses than permits and
-    /// waiting requests.
-    fn of_address(&self, address: IpAddr) -> Arc<Semaphore> {
-        let mut all = self.of_addresses.lock();
-        all.retain(|_, turns| turns.strong_count() > 0);
-        if let Some(turns) = all.get(&address).and_then(Weak::upgrade) {
-            return turns;
-        }
-        let turns = Arc::new(Semaphore::new(OF_AN_ADDRESS));
-        all.insert(address, Arc::downgrade(&turns));
-        turns
     }
 }
 
@@ -152,8 +136,6 @@ mod tests {
         let three = turns.turn(None).await.unwrap();
         assert_eq!(turns.turn(None).await.unwrap_err(), ALL);
         drop((one, two, three));
-        let again = turns.turn(None).await.unwrap();
-        assert_eq!(turns.of_addresses.lock().len(), 1, "addresses that have no turn are forgotten");
-        drop(again);
+        assert!(turns.turn(None).await.is_ok());
     }
 }

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::grpc::{Client, Grpc};
 use crate::identity::Who;
 use crate::json::{self, Outcome};
-use crate::limits::{AddressBudgets, Budget, Held, Limit};
+use crate::limits::{AddressQuotas, Limit, Quota, QuotaGuard};
 use crate::origin;
 use crate::recorder::Protocol;
 use bytes::Bytes;
@@ -55,7 +55,7 @@ pub(crate) struct Requests {
     pub(crate) services: Vec<(String, Handler)>,
     pub(crate) authentication: Arc<Authentication>,
     pub(crate) refusals: RefusalLimit,
-    pub(crate) budgets: AddressBudgets,
+    pub(crate) budgets: AddressQuotas,
     /// Connections without a request so far.
     pub(crate) unused: Arc<HalfOpen>,
     /// True if clients need no identity.
@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     pub(crate) certificate: Authenticated,
     pub(crate) activity: Arc<Activity>,
     /// Budget of the requests that are being read.
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) budget: Arc<Quota>,
 }
 
 /// Returns the handler of a tonic service, with its path prefix.
@@ -155,7 +155,7 @@ impl Requests {
                 Part::Message,
                 CALL_BYTES,
                 limits.request_timeout,
-                Held::of(&peer.budget),
+                Arc::new(QuotaGuard::empty(&peer.budget)),
             );
             let body = Body::new(body.map_err(|failure| failure.to_status()));
             let response = service(Request::from_parts(parts, body)).await;
@@ -174,7 +174,7 @@ impl Requests {
             return fail(failure);
         }
         let part = if rpc_name(path) == "Heartbeat" { Part::Message } else { Part::Single };
-        let held = Held::of(&peer.budget);
+        let held = Arc::new(QuotaGuard::empty(&peer.budget));
         let body =
             LimitedBody::new(body, part, limits.request_bytes, limits.request_timeout, Arc::clone(&held));
         parts.extensions.insert(Client { who, activity: Arc::clone(&peer.activity) });
@@ -208,7 +208,7 @@ impl Requests {
             return json::failure(&failure);
         }
         let limits = &self.api.limits;
-        let held = Held::of(&peer.budget);
+        let held = Arc::new(QuotaGuard::empty(&peer.budget));
         let body = LimitedBody::new(
             body,
             Part::Whole,

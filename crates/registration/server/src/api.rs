@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::identity::Who;
 use crate::limits::{Limit, ServerLimits};
 use crate::recorder::Recorder;
-use pilotfish_admission::{Slots, TokenBuckets};
+use pilotfish_admission::{KeyedSemaphore, TokenBuckets};
 use pilotfish_registration::limits::MAX_PAGE;
 use pilotfish_registration::{
     Caller, Deregister, Deregistered, Filter, Instance, InstanceKey, Register, Registered, Registrar,
@@ -35,7 +35,7 @@ pub(crate) struct Api {
     pub(crate) limits: ServerLimits,
     pub(crate) bookmark_interval: Duration,
     pub(crate) rate: TokenBuckets<(Arc<str>, IpAddr)>,
-    pub(crate) owner_streams: Arc<Slots<Arc<str>>>,
+    pub(crate) owner_streams: KeyedSemaphore<Arc<str>>,
     pub(crate) recorder: Arc<dyn Recorder>,
     /// Becomes true at shutdown.
     pub(crate) closing: watch::Receiver<bool>,

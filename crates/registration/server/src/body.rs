@@ -2,7 +2,7 @@
 
 use crate::activity::Busy;
 use crate::failure::Failure;
-use crate::limits::Held;
+use crate::limits::QuotaGuard;
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use std::future::Future;
@@ -29,7 +29,7 @@ pub(crate) struct LimitedBody<B> {
     part: Part,
     bytes: usize,
     time: Duration,
-    held: Arc<Held>,
+    held: Arc<QuotaGuard>,
     received: usize,
     messages: Messages,
     /// Deadline of the current part.
@@ -37,7 +37,7 @@ pub(crate) struct LimitedBody<B> {
 }
 
 impl<B> LimitedBody<B> {
-    pub(crate) fn new(body: B, part: Part, bytes: usize, time: Duration, held: Arc<Held>) -> Self {
+    pub(crate) fn new(body: B, part: Part, bytes: usize, time: Duration, held: Arc<QuotaGuard>) -> Self {
         let until = (part != Part::Message).then(|| Box::pin(tokio::time::sleep(time)));
         Self { body, part, bytes, time, held, received: 0, messages: Messages::default(), until }
     }
@@ -49,8 +49,8 @@ impl<B> LimitedBody<B> {
             Part::Whole => data.len(),
             Part::Single | Part::Message => self.messages.push(data, self.bytes)?,
         };
-        self.held.take(taken).map_err(|limit| {
-            Failure::limit(limit, "the requests that are being read have too many bytes: try again")
+        self.held.add(taken).map_err(|exceeded| {
+            Failure::limit(exceeded.limit, "the requests that are being read have too many bytes: try again")
         })?;
         match self.part {
             Part::Whole | Part::Single => {
@@ -61,7 +61,7 @@ impl<B> LimitedBody<B> {
             }
             Part::Message => {
                 if !self.messages.is_open() {
-                    self.held.release();
+                    self.held.reduce_to(0);
                     self.until = None;
                 } else if !was_open || self.until.is_none() {
                     self.until = Some(Box::pin(tokio::time::sleep_until(Instant::now() + self.time)));
@@ -194,12 +194,12 @@ impl<B: Body + Unpin> Body for Guarded<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{Budget, ServerLimits, of_addresses, of_connection};
+    use crate::limits::{Quota, ServerLimits, of_addresses, of_connection};
     use http_body_util::{BodyExt, StreamBody};
     use pilotfish_registration_api::v1::error::Code;
 
     /// That of a connection, with so many bytes.
-    fn budget(bytes: usize) -> Arc<Budget> {
+    fn budget(bytes: usize) -> Arc<Quota> {
         let limits = ServerLimits { connection_request_bytes: bytes, ..ServerLimits::default() };
         of_connection(&of_addresses(&limits).of([192, 0, 2, 1].into()), &limits)
     }
@@ -208,14 +208,17 @@ mod tests {
 
     fn body(
         part: Part,
-        budget: &Arc<Budget>,
+        budget: &Arc<Quota>,
     ) -> (Source, LimitedBody<impl Body<Data = Bytes, Error = std::convert::Infallible> + Unpin>) {
         let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
         let frames = futures::stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|data| (Ok(Frame::data(data)), receiver))
         });
         let body = StreamBody::new(Box::pin(frames));
-        (sender, LimitedBody::new(body, part, 10, Duration::from_secs(30), Held::of(budget)))
+        (
+            sender,
+            LimitedBody::new(body, part, 10, Duration::from_secs(30), Arc::new(QuotaGuard::empty(budget))),
+        )
     }
 
     async fn failure<B: Body<Data = Bytes, Error = Failure> + Unpin>(body: B) -> Option<Code> {

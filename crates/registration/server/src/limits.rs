@@ -3,7 +3,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A limit: its name is in errors, in the header `pilotfish-limit`, and in a metric label.
@@ -140,51 +139,23 @@ impl Default for ServerLimits {
 const ADDRESS_PART: usize = 4;
 
 /// Bytes shared by requests.
-pub(crate) type Budget = pilotfish_admission::Budget<Limit>;
+pub(crate) type Quota = pilotfish_admission::Quota<Limit>;
 
-/// Bytes that one request took of a [`Budget`]; given back on drop.
-#[derive(Debug)]
-pub(crate) struct Held {
-    budget: Arc<Budget>,
-    bytes: AtomicUsize,
-}
+/// Bytes of one request.
+pub(crate) type QuotaGuard = pilotfish_admission::QuotaGuard<Limit>;
 
-/// Returns the budget of a connection, as a share of its address's.
-pub(crate) fn of_connection(address: &Arc<Budget>, limits: &ServerLimits) -> Arc<Budget> {
+/// Quotas of addresses, as shares of the total quota.
+pub(crate) type AddressQuotas = pilotfish_admission::Quotas<IpAddr, Limit>;
+
+/// Returns the quota of a connection, as a share of its address's.
+pub(crate) fn of_connection(address: &Arc<Quota>, limits: &ServerLimits) -> Arc<Quota> {
     address.share(Limit::ConnectionRequestBytes, limits.connection_request_bytes)
 }
 
-/// Budgets of addresses, as shares of the total budget.
-pub(crate) type AddressBudgets = pilotfish_admission::Shares<IpAddr, Limit>;
-
-/// Returns the unused budgets of addresses.
-pub(crate) fn of_addresses(limits: &ServerLimits) -> AddressBudgets {
-    let all = Budget::new(Limit::AllRequestBytes, limits.all_request_bytes);
-    AddressBudgets::new(all, Limit::AllRequestBytes, limits.all_request_bytes / ADDRESS_PART)
-}
-
-impl Held {
-    /// An empty holder of this budget's bytes.
-    pub(crate) fn of(budget: &Arc<Budget>) -> Arc<Self> {
-        Arc::new(Self { budget: Arc::clone(budget), bytes: AtomicUsize::new(0) })
-    }
-
-    pub(crate) fn take(&self, bytes: usize) -> Result<(), Limit> {
-        self.budget.take(bytes).map_err(|exceeded| exceeded.limit)?;
-        self.bytes.fetch_add(bytes, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// Gives all bytes back.
-    pub(crate) fn release(&self) {
-        self.budget.give(self.bytes.swap(0, Ordering::AcqRel));
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.release();
-    }
+/// Returns the unused quotas of addresses.
+pub(crate) fn of_addresses(limits: &ServerLimits) -> AddressQuotas {
+    let all = Quota::new(Limit::AllRequestBytes, limits.all_request_bytes);
+    AddressQuotas::new(all, Limit::AllRequestBytes, limits.all_request_bytes / ADDRESS_PART)
 }
 
 #[cfg(test)]
@@ -204,15 +175,20 @@ mod tests {
         let budgets = of_addresses(&limits);
         let [one, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(|address| budgets.of(address.into()));
         let (a, b) = (of_connection(&one, &limits), of_connection(&one, &limits));
-        let held = Held::of(&a);
-        assert_eq!((held.take(4), held.take(2)), (Ok(()), Ok(())));
-        assert_eq!(Held::of(&a).take(1), Err(Limit::ConnectionRequestBytes));
-        let more = Held::of(&b);
-        assert_eq!(more.take(5), Err(Limit::AllRequestBytes), "the address has 10");
-        assert_eq!(more.take(4), Ok(()));
-        assert_eq!(Held::of(&of_connection(&other, &limits)).take(6), Ok(()), "another address has its own");
-        held.release();
-        assert_eq!(more.take(2), Ok(()));
+        let add = |guard: &QuotaGuard, bytes| guard.add(bytes).map_err(|exceeded| exceeded.limit);
+        let held = QuotaGuard::empty(&a);
+        assert_eq!((add(&held, 4), add(&held, 2)), (Ok(()), Ok(())));
+        assert_eq!(add(&QuotaGuard::empty(&a), 1), Err(Limit::ConnectionRequestBytes));
+        let more = QuotaGuard::empty(&b);
+        assert_eq!(add(&more, 5), Err(Limit::AllRequestBytes), "the address has 10");
+        assert_eq!(add(&more, 4), Ok(()));
+        assert_eq!(
+            add(&QuotaGuard::empty(&of_connection(&other, &limits)), 6),
+            Ok(()),
+            "another address has its own"
+        );
+        held.reduce_to(0);
+        assert_eq!(add(&more, 2), Ok(()));
         drop((held, more));
         assert_eq!(one.used(), 0);
     }

@@ -8,7 +8,9 @@ use crate::grpc::Grpc;
 use crate::limits::{Limit, ServerLimits, of_addresses};
 use crate::recorder::Recorder;
 use crate::settings::ServerSettings;
-use pilotfish_admission::{HalfOpen, LogLimit, RefusalLimit, Slots, TokenBucket, TokenBuckets, network_of};
+use pilotfish_admission::{
+    HalfOpen, KeyedSemaphore, LogLimit, RefusalLimit, TokenBucket, TokenBuckets, network_of,
+};
 use pilotfish_identity::{Authentication, Authenticator, TlsContext};
 use pilotfish_registration::Registrar;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
@@ -71,7 +73,7 @@ pub struct Bound {
     health: HealthReporter,
     close: watch::Sender<bool>,
     reload_interval: Duration,
-    addresses: Arc<Slots<IpAddr>>,
+    addresses: KeyedSemaphore<IpAddr>,
     log: LogLimit,
 }
 
@@ -122,7 +124,7 @@ impl RegistrationServer {
                 limits.requests_per_second,
                 limits.requests_per_second.saturating_mul(2),
             )),
-            owner_streams: Slots::new(limits.owner_streams),
+            owner_streams: KeyedSemaphore::new(limits.owner_streams),
             recorder,
             closing,
         });
@@ -136,7 +138,7 @@ impl RegistrationServer {
             health,
             close,
             reload_interval: settings.reload_interval,
-            addresses: Slots::new(limits.address_connections),
+            addresses: KeyedSemaphore::new(limits.address_connections),
             log: LogLimit::of_limits(),
         })
     }
@@ -252,7 +254,7 @@ impl Bound {
 
     fn admit(&self, connections: &mut JoinSet<()>, limits: &ServerLimits, io: TcpStream, peer: SocketAddr) {
         let recorder = &self.requests.api.recorder;
-        let slot = self.addresses.take(network_of(peer.ip()));
+        let slot = self.addresses.try_acquire(network_of(peer.ip()));
         let exceeded = match &slot {
             _ if connections.len() >= limits.connections => Limit::Connections,
             None => Limit::AddressConnections,

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::identity::Who;
 use crate::limits::Limit;
 use futures::Stream;
-use pilotfish_admission::Slot;
+use pilotfish_admission::Permit;
 use pilotfish_registration::{Caller, Watch, WatchBatch, WatchEvent, WatchFrom};
 use pilotfish_registration_api::v1::{self, error::Code};
 use prost::Message;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// Stream slots of the connection and of the identity.
 pub(crate) struct StreamSlots {
     _connection: OpenStream,
-    _owner: Slot<Arc<str>>,
+    _owner: Permit,
 }
 
 struct Watching {
@@ -40,7 +40,7 @@ impl Api {
                 "too many watches and heartbeat streams on this connection",
             )
         })?;
-        let owner = self.owner_streams.take(Arc::clone(&who.identity)).ok_or_else(|| {
+        let owner = self.owner_streams.try_acquire(Arc::clone(&who.identity)).ok_or_else(|| {
             Failure::limit(Limit::OwnerStreams, "too many watches and heartbeat streams of this client")
         })?;
         Ok(StreamSlots { _connection: connection, _owner: owner })

@@ -3,7 +3,6 @@
 
 use pilotfish_admission::Exceeded;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A limit by its name, in errors and as the label `limit` of metrics.
@@ -376,30 +375,11 @@ impl Default for NodeLimits {
     }
 }
 
-/// Memory budget that several clients share.
-pub(crate) type Budget = pilotfish_admission::Budget<Limit>;
+/// Amount that several clients share.
+pub(crate) type Quota = pilotfish_admission::Quota<Limit>;
 
-/// Amount taken from a budget; returned on drop.
-#[derive(Debug)]
-pub(crate) struct Taken(Arc<Budget>, usize);
-
-impl Taken {
-    pub(crate) fn of(budget: &Arc<Budget>, amount: usize) -> Result<Self, LimitExceeded> {
-        budget.take(amount)?;
-        Ok(Self::already(budget, amount))
-    }
-
-    /// Guard of an amount that was charged before.
-    pub(crate) fn already(budget: &Arc<Budget>, amount: usize) -> Self {
-        Self(Arc::clone(budget), amount)
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.0.give(self.1);
-    }
-}
+/// Amount taken from a quota; returned on drop.
+pub(crate) type QuotaGuard = pilotfish_admission::QuotaGuard<Limit>;
 
 impl From<Exceeded<Limit>> for LimitExceeded {
     fn from(Exceeded { limit, asked, allowed }: Exceeded<Limit>) -> Self {

@@ -12,12 +12,10 @@ use crate::remote::RemoteClients;
 use crate::request::RequestError;
 use cache::{Cache, Key, Outcome};
 use parking_lot::Mutex;
-use pilotfish_admission::{RefusalLimit, Slots, network_of};
-use std::collections::HashMap;
+use pilotfish_admission::{KeyedSemaphore, RefusalLimit, network_of};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 /// Requests to one API server at a time.
@@ -85,10 +83,11 @@ pub struct TokenReviewer {
     own: (Arc<str>, Client),
     remote: RemoteClients,
     audiences: Vec<String>,
-    turns: Turns,
+    /// Concurrent requests by cluster, so that a slow API server delays no reviews of other clusters.
+    turns: KeyedSemaphore<Arc<str>>,
     /// Concurrent reviews by address: of unknown tokens, and of tokens that were accepted before. Neither
     /// group uses the slots of the other.
-    addresses: [Arc<Slots<IpAddr>>; 2],
+    addresses: [KeyedSemaphore<IpAddr>; 2],
     refusals: RefusalLimit,
     cache: Mutex<Cache>,
 }
@@ -102,8 +101,8 @@ impl TokenReviewer {
             own,
             remote,
             audiences,
-            turns: Turns::default(),
-            addresses: [Slots::new(ADDRESS_REVIEWS), Slots::new(ADDRESS_REVIEWS)],
+            turns: KeyedSemaphore::new(AT_A_TIME),
+            addresses: [KeyedSemaphore::new(ADDRESS_REVIEWS), KeyedSemaphore::new(ADDRESS_REVIEWS)],
             refusals: RefusalLimit::new(ADDRESS_REFUSALS, ADDRESS_REFUSALS),
             cache: Mutex::default(),
         }
@@ -126,10 +125,7 @@ impl TokenReviewer {
             cluster if *cluster == **own => (cluster, client.clone()),
             other => match self.remote.of(other) {
                 Some(client) => (other, client),
-                None => {
-                    self.turns.forget(other);
-                    return Err(no_cluster(other));
-                }
+                None => return Err(no_cluster(other)),
             },
         };
         if token.is_empty() || token.len() > LONGEST {
@@ -144,7 +140,7 @@ impl TokenReviewer {
         let attempt = attempt.map_err(|_| ReviewError::TooMany)?;
         let [new, known] = &self.addresses;
         let slots = if attempt.is_known() { known } else { new };
-        let Some(_slot) = slots.take(network_of(address)) else {
+        let Some(_slot) = slots.try_acquire(network_of(address)) else {
             attempt.undecided();
             return Err(ReviewError::TooMany);
         };
@@ -163,8 +159,7 @@ impl TokenReviewer {
     async fn request(&self, cluster: &str, client: &Client, token: &str) -> Outcome {
         let unavailable = |reason: String| ReviewError::Unavailable { cluster: cluster.to_owned(), reason };
         let request = async {
-            let turns = self.turns.of(cluster);
-            let _turn = turns.acquire().await.map_err(|error| unavailable(error.to_string()))?;
+            let _turn = self.turns.acquire(cluster.into()).await;
             let request =
                 review::request(token, &self.audiences).map_err(|error| unavailable(error.to_string()))?;
             let answer = client.request_text(request).await;
@@ -173,28 +168,6 @@ impl TokenReviewer {
         let late = || unavailable(format!("no answer within {} s", LIMIT.as_secs()));
         let answer = timeout(LIMIT, request).await.map_err(|_| late())??;
         review::outcome(&answer, &self.audiences, cluster)
-    }
-}
-
-/// Semaphores for reviews, one for each cluster, so that reviews at a slow API server delay no other
-/// cluster's.
-#[derive(Default)]
-struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
-
-impl Turns {
-    /// Returns the semaphore of a cluster.
-    fn of(&self, cluster: &str) -> Arc<Semaphore> {
-        let mut turns = self.0.lock();
-        let known = turns.get(cluster).cloned();
-        known.unwrap_or_else(|| {
-            let new = Arc::new(Semaphore::new(AT_A_TIME));
-            turns.insert(cluster.to_owned(), new.clone());
-            new
-        })
-    }
-
-    fn forget(&self, cluster: &str) {
-        self.0.lock().remove(cluster);
     }
 }
 
@@ -207,19 +180,6 @@ fn no_cluster(name: &str) -> ReviewError {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn clusters_wait_for_none_but_themselves() {
-        let turns = Turns::default();
-        let west = turns.of("west");
-        let taken = west.try_acquire_many(u32::try_from(AT_A_TIME).unwrap());
-        assert!(taken.is_ok() && turns.of("west").try_acquire().is_err());
-        assert!(turns.of("east").try_acquire().is_ok());
-        turns.forget("west");
-        turns.forget("unknown");
-        assert_eq!(turns.0.lock().len(), 1);
-        assert!(turns.of("west").try_acquire().is_ok(), "it is another cluster");
-    }
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 

@@ -6,7 +6,7 @@ pub(crate) mod topology;
 mod whole;
 
 use self::group::{Group, GroupKey, NameHasher, SubscriptionKey};
-use self::names::{Account, ClientBudgets};
+use self::names::{Account, ClientQuotas};
 use self::topology::{Fetched, Freed, Membership, NAMES_AT_A_TIME, Topology};
 use crate::environment::{Clock, Environment};
 use crate::limits::{LimitExceeded, StreamLimits};
@@ -37,8 +37,8 @@ pub struct Fanout<S: ResourceSource> {
     pub(crate) hasher: NameHasher,
     pub(crate) nonces: Nonces,
     topology: RwLock<Topology>,
-    pub(crate) names: ClientBudgets,
-    pub(crate) nodes: ClientBudgets,
+    pub(crate) names: ClientQuotas,
+    pub(crate) nodes: ClientQuotas,
     /// Streams for debug pages and for the tracking of acknowledgements. A stream removes itself when it is
     /// dropped.
     streams: Mutex<Slab<Listed>>,
@@ -84,8 +84,8 @@ impl<S: ResourceSource> Fanout<S> {
             hasher: NameHasher::new(hash_seed),
             nonces: Nonces::new(first_nonce),
             topology: RwLock::default(),
-            names: ClientBudgets::of_names(&limits),
-            nodes: ClientBudgets::of_nodes(&limits),
+            names: ClientQuotas::of_names(&limits),
+            nodes: ClientQuotas::of_nodes(&limits),
             streams: Mutex::default(),
             next_connection: AtomicU64::new(1),
             next_entering: AtomicU64::new(1),

@@ -13,9 +13,9 @@
 //! Streams with many names leave a quarter of each budget to those with few, and large nodes leave a quarter
 //! to small ones. Names and nodes have separate budgets.
 
-use crate::limits::{Budget, Limit, LimitExceeded, StreamLimits, Taken};
+use crate::limits::{Limit, LimitExceeded, Quota, QuotaGuard, StreamLimits};
 use crate::source::PeerInfo;
-use pilotfish_admission::{Shares, network_of};
+use pilotfish_admission::{Quotas, network_of};
 use pilotfish_proto::ResourceType;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,12 +79,12 @@ impl Owner {
 
 /// Memory budgets of all clients, by identity or address.
 #[derive(Debug)]
-pub(crate) struct ClientBudgets {
-    identities: Shares<String, Limit>,
-    addresses: Shares<String, Limit>,
+pub(crate) struct ClientQuotas {
+    identities: Quotas<String, Limit>,
+    addresses: Quotas<String, Limit>,
 }
 
-impl ClientBudgets {
+impl ClientQuotas {
     pub(crate) fn of_names(limits: &StreamLimits) -> Self {
         Self::new([
             (Limit::AllSubscriptionBytes, limits.all_subscription_bytes),
@@ -104,15 +104,15 @@ impl ClientBudgets {
     }
 
     fn new([all, unidentified, address, identity]: [(Limit, usize); 4]) -> Self {
-        let all = Budget::new(all.0, all.1);
+        let all = Quota::new(all.0, all.1);
         let unidentified = all.share(unidentified.0, unidentified.1);
         Self {
-            identities: Shares::new(all, identity.0, identity.1),
-            addresses: Shares::new(unidentified, address.0, address.1),
+            identities: Quotas::new(all, identity.0, identity.1),
+            addresses: Quotas::new(unidentified, address.0, address.1),
         }
     }
 
-    pub(crate) fn of(&self, owner: &Owner) -> Arc<Budget> {
+    pub(crate) fn of(&self, owner: &Owner) -> Arc<Quota> {
         match owner {
             Owner::Identity(identity) => self.identities.of(identity.clone()),
             Owner::Address(address) => self.addresses.of(address.clone()),
@@ -135,16 +135,16 @@ pub(crate) enum Part {
     Beyond,
 }
 
-/// Budget that names are charged to, and the share that they may use.
+/// Quota that names are charged to, and the share that they may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) budget: Arc<Quota>,
     pub(crate) part: Part,
 }
 
 impl Account {
     /// All of the budget for a `few` names, and three quarters for many.
-    pub(crate) fn for_few(budget: Arc<Budget>, few: bool) -> Self {
+    pub(crate) fn for_few(budget: Arc<Quota>, few: bool) -> Self {
         Self { budget, part: if few { Part::All } else { Part::Most } }
     }
 
@@ -156,9 +156,9 @@ impl Account {
     }
 
     /// Charges `bytes` until the returned guard is dropped.
-    pub(crate) fn hold(&self, bytes: usize) -> Result<Taken, LimitExceeded> {
+    pub(crate) fn hold(&self, bytes: usize) -> Result<QuotaGuard, LimitExceeded> {
         self.take(bytes)?;
-        Ok(Taken::already(&self.budget, bytes))
+        Ok(QuotaGuard::of_taken(&self.budget, bytes))
     }
 
     pub(crate) fn take(&self, bytes: usize) -> Result<(), LimitExceeded> {
@@ -188,11 +188,11 @@ mod tests {
             identity_subscription_bytes: 600,
             ..StreamLimits::default()
         };
-        let budgets = ClientBudgets::of_names(&limits);
+        let budgets = ClientQuotas::of_names(&limits);
         let of = |identity: Option<&str>, address| {
             budgets.of(&Owner::new(identity.map(str::to_owned), &peer(address)))
         };
-        let limit = |budget: &Arc<Budget>, bytes| {
+        let limit = |budget: &Arc<Quota>, bytes| {
             Account { budget: Arc::clone(budget), part: Part::All }.take(bytes).err().map(|error| error.limit)
         };
         let one = of(None, "192.0.2.1:1");

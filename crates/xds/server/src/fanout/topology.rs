@@ -3,7 +3,7 @@
 use super::group::{Affected, Group, GroupKey, SubscriptionKey};
 use super::names::{Account, Part, name_bytes, subscription_bytes};
 use super::whole::{NewState, Whole, Wholes};
-use crate::limits::{Budget, LimitExceeded};
+use crate::limits::{LimitExceeded, Quota, QuotaGuard};
 use crate::mark::Mark;
 use crate::resources::NameSet;
 use crate::source::{Change, ChangeKind, ClientId, Publication, Resource, Snapshot, ViewId};
@@ -63,8 +63,8 @@ struct Topic {
 #[derive(Debug)]
 struct Subscribed {
     groups: Groups,
-    /// Budget that the name is charged to.
-    counted_for: Arc<Budget>,
+    /// Quota that the name is charged to.
+    counted_for: Arc<Quota>,
 }
 
 /// Groups in the order of their ids. Most names have one group; new groups have the highest ids and are
@@ -127,7 +127,7 @@ impl Topic {
         &mut self,
         group: &Arc<Group>,
         names: impl IntoIterator<Item = &'n Arc<str>>,
-        counted_for: &Arc<Budget>,
+        counted_for: &Arc<Quota>,
     ) {
         for name in names {
             match self.names.entry(Arc::clone(name)) {
@@ -182,12 +182,11 @@ pub(crate) struct Topology {
     pub(crate) most_entered: usize,
 }
 
-/// A group, and the budget that its subscription is charged to.
+/// A group, and the memory charged for its subscription.
 #[derive(Debug)]
 struct Made {
     group: Arc<Group>,
-    counted_for: Arc<Budget>,
-    bytes: usize,
+    _charged: QuotaGuard,
 }
 
 /// A resource that is read for a publication: of a part for its wholes, or of a view for groups that
@@ -335,11 +334,11 @@ impl Topology {
         names.into_iter().filter(is_new).map(|name| name_bytes(key.ty, name)).sum()
     }
 
-    /// Charges new names and a subscription. Returns the estimated bytes of the subscription.
-    fn count(account: &Account, new_names: usize, key: &GroupKey) -> Result<usize, LimitExceeded> {
+    /// Charges new names and a subscription. Returns the guard of the subscription's part.
+    fn count(account: &Account, new_names: usize, key: &GroupKey) -> Result<QuotaGuard, LimitExceeded> {
         let subscription = subscription_bytes(key.subscription.count);
         account.take(new_names.saturating_add(subscription))?;
-        Ok(subscription)
+        Ok(QuotaGuard::of_taken(&account.budget, subscription))
     }
 
     fn join(&self, mark: &Arc<Mark>, key: GroupKey) -> Membership {
@@ -386,7 +385,7 @@ impl Topology {
         key: GroupKey,
         group: Group,
         whole: Option<&Arc<Whole>>,
-        (account, bytes): (&Account, usize),
+        (account, charged): (&Account, QuotaGuard),
     ) {
         let group = Arc::new(group);
         self.next_group += 1;
@@ -395,7 +394,7 @@ impl Topology {
         if let Some(whole) = whole {
             self.follow(whole, &group);
         }
-        self.groups.insert(key, Made { group, counted_for: Arc::clone(&account.budget), bytes });
+        self.groups.insert(key, Made { group, _charged: charged });
     }
 
     fn enter_names<'n>(
@@ -403,7 +402,7 @@ impl Topology {
         key: &GroupKey,
         group: &Arc<Group>,
         names: impl IntoIterator<Item = &'n Arc<str>>,
-        counted_for: &Arc<Budget>,
+        counted_for: &Arc<Quota>,
     ) {
         let mut names = names.into_iter().peekable();
         if names.peek().is_none() {
@@ -468,13 +467,12 @@ impl Topology {
 
     fn amend(
         &mut self,
-        Made { group, counted_for, bytes }: Made,
+        Made { group, .. }: Made,
         key: GroupKey,
         added: &[Arc<str>],
         removed: &[&str],
-        (account, counted): (&Account, usize),
+        (account, counted): (&Account, QuotaGuard),
     ) -> Vec<Arc<str>> {
-        counted_for.give(bytes);
         let was = group.lock().whole().cloned();
         let whole = self.whole(&key, &group.parts);
         if let Some(whole) = &whole {
@@ -489,7 +487,7 @@ impl Topology {
         };
         self.remove_if_empty(&key);
         group.amend(added, removed, key.subscription.wildcard, whole);
-        self.groups.insert(key, Made { group, counted_for: Arc::clone(&account.budget), bytes: counted });
+        self.groups.insert(key, Made { group, _charged: counted });
         free
     }
 
@@ -497,10 +495,9 @@ impl Topology {
         if !membership.group.leave(membership.slot) {
             return Freed::default();
         }
-        let Some(Made { group, counted_for, bytes }) = self.groups.remove(&membership.key) else {
+        let Some(Made { group, .. }) = self.groups.remove(&membership.key) else {
             return Freed::default();
         };
-        counted_for.give(bytes);
         let (names, whole) = {
             let state = group.lock();
             (state.names.clone(), state.whole().cloned())

@@ -3,10 +3,10 @@
 
 use super::grpc::{self, Decoder};
 use super::large::{LARGE, beside_workers};
-use super::port::{Port, StreamPlace};
+use super::port::Port;
 use super::{ServerConfig, Shared};
 use crate::error::StreamError;
-use crate::limits::Limit;
+use crate::limits::{Limit, QuotaGuard};
 use crate::mark::Mark;
 use crate::source::ResourceSource;
 use crate::stream::Stream;
@@ -49,7 +49,7 @@ pub(super) struct AdsStream<S: ResourceSource> {
     /// True if the connection has had no other stream. Only then is the stream marked as prompt: otherwise a
     /// stream could wait for another's first push, and first pushes for it.
     pub(super) alone: bool,
-    pub(super) _place: StreamPlace,
+    pub(super) _place: QuotaGuard,
 }
 
 /// Reason for the end of a stream.

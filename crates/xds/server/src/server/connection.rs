@@ -9,7 +9,7 @@ use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
 use super::{Shared, WINDOW};
 use crate::error::StreamError;
-use crate::limits::{Budget, Limit, Taken};
+use crate::limits::{Limit, Quota, QuotaGuard};
 use crate::protocol::Protocol;
 use crate::source::{PeerInfo, ResourceSource};
 use bytes::Bytes;
@@ -62,7 +62,7 @@ struct StreamRequest {
 struct Authenticating {
     opened: StreamRequest,
     result: Result<Proof, StreamError>,
-    _headers: Taken,
+    _headers: QuotaGuard,
 }
 
 /// Task of one connection: a future that ends with the connection.
@@ -82,14 +82,14 @@ pub(super) struct Connection<S: ResourceSource, I> {
     client: Option<TlsClient>,
     /// Streams whose clients are being authenticated.
     pending_auth: JoinSet<Authenticating>,
-    /// Budget for the headers of these streams.
-    unidentified: Arc<Budget>,
+    /// Quota for the headers of these streams.
+    unidentified: Arc<Quota>,
     streams: Slab<AdsStream<S>>,
     known: KnownStreams,
     /// Extra bytes that the connection may send before they are read, beyond the default window.
-    window: Option<Taken>,
-    /// Budget for incomplete requests.
-    incomplete: Arc<Budget>,
+    window: Option<QuotaGuard>,
+    /// Quota for incomplete requests.
+    incomplete: Arc<Quota>,
     /// Calls of the services other than ADS.
     calls: JoinSet<()>,
     ping: Option<PingPong>,
@@ -136,7 +136,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             known,
             window: None,
             pending_auth: JoinSet::new(),
-            unidentified: Budget::new(Limit::UnidentifiedBytes, unidentified_bytes),
+            unidentified: Quota::new(Limit::UnidentifiedBytes, unidentified_bytes),
             // A proxy opens one stream; other clients may open more.
             streams: Slab::with_capacity(1),
             calls: JoinSet::new(),
@@ -289,7 +289,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     ) {
         let waiting = self.pending_auth.len() + 1;
         let allowed = Limit::Unidentified.check(waiting, self.shared.config.max_unidentified);
-        let headers = match allowed.and_then(|()| Taken::of(&self.unidentified, header_bytes(headers))) {
+        let headers = match allowed.and_then(|()| Ok(self.unidentified.hold(header_bytes(headers))?)) {
             Ok(taken) => (taken, metadata(headers)),
             Err(error) => return self.refuse(&error.into(), opened.respond),
         };
@@ -374,7 +374,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         self.streams.insert(AdsStream {
             requests,
             responses,
-            decoder: Decoder::new(Arc::clone(&self.incomplete)),
+            decoder: Decoder::new(&self.incomplete),
             stream,
             mark,
             opened: now,
@@ -481,10 +481,9 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return Err(ConnectionError::Idle);
         }
         let ends = self.ends.filter(|_| !self.draining);
-        let streams = self
-            .streams
-            .iter()
-            .flat_map(|(_, stream)| [stream.deadline, stream.request_until(config, now), stream.read_at(now)]);
+        let streams = self.streams.iter().flat_map(|(_, stream)| {
+            [stream.deadline, stream.request_until(config, now), stream.read_at(now)]
+        });
         let next = streams.chain([Some(self.next_ping), self.ping_until, idle, ends]).flatten().min();
         let next = next.unwrap_or(self.next_ping).max(now);
         // The timer is set only when it would be late or has fired: most changes of a deadline make it later.

@@ -1,7 +1,7 @@
 //! gRPC over HTTP/2: message frames in, statuses out.
 
 use crate::error::StreamError;
-use crate::limits::{Budget, Limit, LimitExceeded};
+use crate::limits::{Limit, LimitExceeded, Quota, QuotaGuard};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use std::sync::Arc;
@@ -14,14 +14,12 @@ pub(super) const PREFIX: usize = 5;
 #[derive(Debug)]
 pub(super) struct Decoder {
     partial: BytesMut,
-    budget: Arc<Budget>,
-    /// Bytes charged to the budget.
-    held: usize,
+    held: QuotaGuard,
 }
 
 impl Decoder {
-    pub(super) fn new(budget: Arc<Budget>) -> Self {
-        Self { partial: BytesMut::new(), budget, held: 0 }
+    pub(super) fn new(budget: &Arc<Quota>) -> Self {
+        Self { partial: BytesMut::new(), held: QuotaGuard::empty(budget) }
     }
 
     /// Adds a chunk of the body and calls `each` with every message that is now complete.
@@ -51,7 +49,7 @@ impl Decoder {
             // Frees the buffer of a long message instead of keeping it for the life of the stream.
             self.partial = BytesMut::new();
         }
-        self.give_back();
+        self.held.reduce_to(self.partial.len());
         Ok(())
     }
 
@@ -64,21 +62,9 @@ impl Decoder {
         if chunk.is_empty() {
             return Ok(());
         }
-        self.budget.take(chunk.len()).map_err(LimitExceeded::from)?;
-        self.held += chunk.len();
+        self.held.add(chunk.len()).map_err(LimitExceeded::from)?;
         self.partial.extend_from_slice(chunk);
         Ok(())
-    }
-
-    fn give_back(&mut self) {
-        self.budget.give(self.held - self.partial.len());
-        self.held = self.partial.len();
-    }
-}
-
-impl Drop for Decoder {
-    fn drop(&mut self) {
-        self.budget.give(self.held);
     }
 }
 
@@ -152,14 +138,15 @@ mod tests {
     }
 
     fn decoder(allowed: usize) -> Decoder {
-        Decoder::new(Budget::new(Limit::IncompleteBytes, allowed))
+        Decoder::new(&Quota::new(Limit::IncompleteBytes, allowed))
     }
 
     #[test]
     fn messages_come_out_whole_however_they_are_cut() {
         let all = [framed(b"one"), framed(b""), framed(&[7; 1000])].concat();
         for size in [1, 2, 4, 5, 6, 7, 100, all.len()] {
-            let mut decoder = decoder(1_005);
+            let budget = Quota::new(Limit::IncompleteBytes, 1_005);
+            let mut decoder = Decoder::new(&budget);
             let mut messages = Vec::new();
             for chunk in all.chunks(size) {
                 let mut each = |message: &[u8]| {
@@ -170,15 +157,15 @@ mod tests {
             }
             assert_eq!(messages, [b"one".to_vec(), vec![], vec![7; 1000]], "in chunks of {size}");
             assert!(decoder.incomplete().is_none());
-            decoder.budget.take(1_005).expect("nothing is held");
+            assert_eq!(budget.used(), 0);
         }
     }
 
     #[test]
     fn incomplete_messages_of_several_streams_share_a_budget() {
         let mut never = |_: &[u8]| -> Result<(), StreamError> { panic!("no message is complete") };
-        let budget = Budget::new(Limit::IncompleteBytes, 100);
-        let (mut a, mut b) = (Decoder::new(Arc::clone(&budget)), Decoder::new(Arc::clone(&budget)));
+        let budget = Quota::new(Limit::IncompleteBytes, 100);
+        let (mut a, mut b) = (Decoder::new(&budget), Decoder::new(&budget));
         let begin = Bytes::copy_from_slice(&framed(&[0; 1_000])[..60]);
         a.push(begin.clone(), 1_000, &mut never).unwrap();
         let refused = b.push(begin.clone(), 1_000, &mut never);

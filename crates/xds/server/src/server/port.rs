@@ -3,25 +3,22 @@
 
 use super::throttle::PushThrottle;
 use super::{FIRST_WINDOW, ServerConfig, WINDOW};
-use crate::limits::{Budget, Limit, LimitExceeded, Taken};
+use crate::limits::{Limit, LimitExceeded, Quota, QuotaGuard};
 use crate::source::PeerInfo;
-use pilotfish_admission::{HalfOpen, Handshake, LogLimit, Shares, Slot, Slots, network_of};
+use pilotfish_admission::{HalfOpen, Handshake, LogLimit, Quotas, network_of};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Budgets of one listener.
 pub(super) struct Port {
-    connections: Arc<Budget>,
-    address_connections: Arc<Slots<IpAddr>>,
-    streams: Arc<Budget>,
-    address_streams: Arc<Slots<IpAddr>>,
-    identity_streams: Arc<Slots<Arc<str>>>,
-    calls: Arc<Budget>,
-    address_calls: Arc<Slots<IpAddr>>,
-    /// Budget of bytes that connections may send before they are read.
-    windows: Arc<Budget>,
+    connections: Quotas<IpAddr, Limit>,
+    address_streams: Quotas<IpAddr, Limit>,
+    identity_streams: Quotas<Arc<str>, Limit>,
+    calls: Quotas<IpAddr, Limit>,
+    /// Quota of bytes that connections may send before they are read.
+    windows: Arc<Quota>,
     /// Budgets of incomplete requests, by client address.
-    incomplete: Shares<IpAddr, Limit>,
+    incomplete: Quotas<IpAddr, Limit>,
     half_open: Arc<HalfOpen>,
     pub(super) throttle: PushThrottle,
     /// Rate limit for log lines of streams that end with an error, and of failed accepts.
@@ -30,40 +27,26 @@ pub(super) struct Port {
     pub(super) limit_log: LogLimit,
 }
 
-/// Admission of a health or reflection call.
-pub(super) struct CallPlace {
-    _all: Taken,
-    _address: Slot<IpAddr>,
-}
-
 /// Admission of an open connection.
 pub(super) struct ConnectionPlace {
-    _all: Taken,
-    _address: Slot<IpAddr>,
+    _quota: QuotaGuard,
     /// Held until its client is known.
     pub(super) handshake: Handshake,
 }
 
-/// Admission of an open stream.
-pub(super) struct StreamPlace {
-    _all: Taken,
-    _address: Option<Slot<IpAddr>>,
-    _identity: Option<Slot<Arc<str>>>,
-}
-
 impl Port {
     pub(super) fn new(config: &ServerConfig) -> Arc<Self> {
+        let (streams, all_calls) =
+            (Quota::new(Limit::Streams, config.max_streams), Quota::new(Limit::AllCalls, config.all_calls));
+        let connections = Quota::new(Limit::Connections, config.max_connections);
         Arc::new(Self {
-            connections: Budget::new(Limit::Connections, config.max_connections),
-            address_connections: Slots::new(config.address_connections),
-            streams: Budget::new(Limit::Streams, config.max_streams),
-            address_streams: Slots::new(config.address_streams),
-            identity_streams: Slots::new(config.identity_streams),
-            calls: Budget::new(Limit::AllCalls, config.all_calls),
-            address_calls: Slots::new(config.address_calls),
-            windows: Budget::new(Limit::AllIncompleteBytes, config.all_windows),
-            incomplete: Shares::new(
-                Budget::new(Limit::AllIncompleteBytes, config.all_incomplete_bytes),
+            connections: Quotas::new(connections, Limit::AddressConnections, config.address_connections),
+            address_streams: Quotas::new(Arc::clone(&streams), Limit::AddressStreams, config.address_streams),
+            identity_streams: Quotas::new(streams, Limit::IdentityStreams, config.identity_streams),
+            calls: Quotas::new(all_calls, Limit::AddressCalls, config.address_calls),
+            windows: Quota::new(Limit::AllIncompleteBytes, config.all_windows),
+            incomplete: Quotas::new(
+                Quota::new(Limit::AllIncompleteBytes, config.all_incomplete_bytes),
                 Limit::AddressIncompleteBytes,
                 config.address_incomplete_bytes,
             ),
@@ -79,56 +62,39 @@ impl Port {
     /// # Errors
     /// If there are too many.
     pub(super) fn connection(&self, peer: SocketAddr) -> Result<ConnectionPlace, LimitExceeded> {
-        let all = Taken::of(&self.connections, 1)?;
-        let address = slot(&self.address_connections, network_of(peer.ip()), Limit::AddressConnections)?;
-        Ok(ConnectionPlace { _all: all, _address: address, handshake: self.half_open.begin(peer.ip()) })
+        let quota = self.connections.of(network_of(peer.ip())).hold(1)?;
+        Ok(ConnectionPlace { _quota: quota, handshake: self.half_open.begin(peer.ip()) })
     }
 
-    /// Budget of a connection for incomplete requests.
-    pub(super) fn incomplete(&self, address: IpAddr, allowed: usize) -> Arc<Budget> {
+    /// Quota of a connection for incomplete requests.
+    pub(super) fn incomplete(&self, address: IpAddr, allowed: usize) -> Arc<Quota> {
         self.incomplete.of(network_of(address)).share(Limit::IncompleteBytes, allowed)
     }
 
-    /// Budget for a large window of a connection; `None` if the listener's budget is spent.
-    pub(super) fn window(&self) -> Option<Taken> {
-        Taken::of(&self.windows, usize::try_from(WINDOW - FIRST_WINDOW).ok()?).ok()
+    /// Quota for a large window of a connection; `None` if the listener's budget is spent.
+    pub(super) fn window(&self) -> Option<QuotaGuard> {
+        self.windows.hold(usize::try_from(WINDOW - FIRST_WINDOW).ok()?).ok()
     }
 
     /// Admits a health or reflection call. Such calls are not authenticated.
     ///
     /// # Errors
     /// If there are too many.
-    pub(super) fn call(&self, address: IpAddr) -> Result<CallPlace, LimitExceeded> {
-        let all = Taken::of(&self.calls, 1)?;
-        let address = slot(&self.address_calls, network_of(address), Limit::AddressCalls)?;
-        Ok(CallPlace { _all: all, _address: address })
+    pub(super) fn call(&self, address: IpAddr) -> Result<QuotaGuard, LimitExceeded> {
+        Ok(self.calls.of(network_of(address)).hold(1)?)
     }
 
     /// Admits a stream.
     ///
     /// # Errors
     /// If there are too many.
-    pub(super) fn stream(&self, address: IpAddr, peer: &PeerInfo) -> Result<StreamPlace, LimitExceeded> {
-        let all = Taken::of(&self.streams, 1)?;
-        let identity = peer.identities.first().map(|identity| Arc::from(identity.as_str()));
-        let (address, identity) = match identity {
-            Some(identity) => (None, Some(slot(&self.identity_streams, identity, Limit::IdentityStreams)?)),
-            None => {
-                let slot = slot(&self.address_streams, network_of(address), Limit::AddressStreams)?;
-                (Some(slot), None)
-            }
+    pub(super) fn stream(&self, address: IpAddr, peer: &PeerInfo) -> Result<QuotaGuard, LimitExceeded> {
+        let quota = match peer.identities.first() {
+            Some(identity) => self.identity_streams.of(Arc::from(identity.as_str())),
+            None => self.address_streams.of(network_of(address)),
         };
-        Ok(StreamPlace { _all: all, _address: address, _identity: identity })
+        Ok(quota.hold(1)?)
     }
-}
-
-fn slot<K: Eq + std::hash::Hash + Clone>(
-    slots: &Arc<Slots<K>>,
-    key: K,
-    limit: Limit,
-) -> Result<Slot<K>, LimitExceeded> {
-    let allowed = slots.allowed();
-    slots.take(key).ok_or(LimitExceeded { limit, asked: allowed.saturating_add(1), allowed })
 }
 
 #[cfg(test)]
@@ -166,7 +132,7 @@ mod tests {
         drop((a, b));
         assert_eq!(limit(port.connection(peer(1))), None);
         drop(c);
-        assert_eq!(port.connections.used(), 0);
+        assert_eq!(port.connections.whole().used(), 0);
     }
 
     #[test]
@@ -211,7 +177,7 @@ mod tests {
         let c = call(2).unwrap();
         assert_eq!(limit(call(3)), Some(Limit::AllCalls));
         drop((a, b, c));
-        assert_eq!((port.calls.used(), limit(call(1))), (0, None));
+        assert_eq!((port.calls.whole().used(), limit(call(1))), (0, None));
     }
 
     #[test]
@@ -229,6 +195,6 @@ mod tests {
         let three = port.stream(address, &known).unwrap();
         assert_eq!(limit(port.stream(address, &known)), Some(Limit::IdentityStreams));
         drop((one, two, three));
-        assert_eq!(port.streams.used(), 0);
+        assert_eq!(port.address_streams.whole().used(), 0);
     }
 }

@@ -8,7 +8,7 @@
 use super::{Response, Stream};
 use crate::error::StreamError;
 use crate::fanout::names::{Account, listed_bytes};
-use crate::limits::{Limit, LimitExceeded, Taken};
+use crate::limits::{Limit, LimitExceeded, QuotaGuard};
 use crate::protocol::Protocol;
 use crate::protocol::nack::shown;
 use crate::protocol::wire::{Request, error_text, unhex};
@@ -50,8 +50,8 @@ struct Watch {
     outstanding: bool,
     /// Delta: names that the client asked for; those that do not exist are sent as removed.
     asked: BTreeSet<Arc<str>>,
-    /// Budget of these names, and of the resources that the client lists, until the next response.
-    counted: Vec<Taken>,
+    /// Quota of these names, and of the resources that the client lists, until the next response.
+    counted: Vec<QuotaGuard>,
     /// True if the response to a question was sent.
     is_done: bool,
     /// True if the source does not serve the type to the client: it stays empty for the life of the stream.

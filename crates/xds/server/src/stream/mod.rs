@@ -15,7 +15,7 @@ use crate::error::StreamError;
 use crate::fanout::Fanout;
 use crate::fanout::group::{GroupKey, SubscriptionKey};
 use crate::fanout::names::{Account, Owner, Part};
-use crate::limits::{Budget, Limit, LimitExceeded, Taken};
+use crate::limits::{Limit, LimitExceeded, Quota, QuotaGuard};
 use crate::mark::{Mark, Types};
 use crate::protocol::Protocol;
 use crate::protocol::nack::{Nack, shown};
@@ -68,10 +68,10 @@ struct Connected<C> {
     at: SystemTime,
     /// Revision in force at that time.
     began: u64,
-    /// Budget for its names.
-    names: Arc<Budget>,
-    /// Budget of the client's node.
-    _counted: Taken,
+    /// Quota for its names.
+    names: Arc<Quota>,
+    /// Quota of the client's node.
+    _counted: QuotaGuard,
     /// True for Envoy, which waits indefinitely for routes and filters that are sent as removed.
     envoy: bool,
     /// True for proxyless gRPC, which expects every name of a type in each state-of-the-world response.

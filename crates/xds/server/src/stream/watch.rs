@@ -2,7 +2,7 @@
 
 use crate::fanout::names::{Account, asked_bytes};
 use crate::fanout::topology::Membership;
-use crate::limits::{LimitExceeded, Taken};
+use crate::limits::{LimitExceeded, QuotaGuard};
 use crate::protocol::wire::{hex, unhex};
 use crate::resources::{Contents, EncodedResponse, Entries, NameSet};
 use crate::status::{Lacking, Names, Rejection, SubscribedNames, TypeStatus};
@@ -131,13 +131,13 @@ pub(super) struct Watch {
     pub(super) sent: Entries,
     /// Size of the part of `sent` that the client lists as known, until the first response.
     pub(super) known: Known,
-    /// Budget of the listed resources.
-    pub(super) listed: Option<Taken>,
+    /// Quota of the listed resources.
+    pub(super) listed: Option<QuotaGuard>,
     /// State of the group that equals `sent`.
     pub(super) in_step: Option<u64>,
     pub(super) requested: Requested,
-    /// Budget of the requested names, if there are many.
-    pub(super) asked: Option<Taken>,
+    /// Quota of the requested names, if there are many.
+    pub(super) asked: Option<QuotaGuard>,
     /// True while the client's access to the type is being decided.
     pub(super) is_undecided: bool,
     /// State of the world: true if the next request with the last nonce is answered with all resources, even

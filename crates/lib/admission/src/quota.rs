@@ -1,18 +1,17 @@
 //! Limits shared by several clients of a listener, such as the bytes of incomplete requests.
 
-use parking_lot::Mutex;
-use std::collections::HashMap;
+use crate::live::LiveValues;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 /// A limited amount that is taken and given back. `L` names the limit.
 #[derive(Debug)]
-pub struct Budget<L> {
+pub struct Quota<L> {
     limit: L,
     allowed: usize,
     used: AtomicUsize,
-    /// Parent budget: amounts count against both.
+    /// Parent quota: amounts count against both.
     whole: Option<Arc<Self>>,
 }
 
@@ -25,22 +24,17 @@ pub struct Exceeded<L> {
     pub allowed: usize,
 }
 
-impl<L: Copy> Budget<L> {
-    /// Creates a budget of which nothing is used.
+impl<L: Copy> Quota<L> {
+    /// Creates a quota of which nothing is used.
     #[must_use]
     pub fn new(limit: L, allowed: usize) -> Arc<Self> {
         Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: None })
     }
 
-    /// Returns a child budget with its own limit.
+    /// Returns a child quota with its own limit.
     #[must_use]
     pub fn share(self: &Arc<Self>, limit: L, allowed: usize) -> Arc<Self> {
         Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: Some(Arc::clone(self)) })
-    }
-
-    #[must_use]
-    pub fn allowed(&self) -> usize {
-        self.allowed
     }
 
     #[must_use]
@@ -48,7 +42,16 @@ impl<L: Copy> Budget<L> {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes an amount.
+    /// Takes an amount until the returned guard is dropped.
+    ///
+    /// # Errors
+    /// When too little is left: then nothing is taken.
+    pub fn hold(self: &Arc<Self>, amount: usize) -> Result<QuotaGuard<L>, Exceeded<L>> {
+        self.take(amount)?;
+        Ok(QuotaGuard::of_taken(self, amount))
+    }
+
+    /// Takes an amount, which the caller gives back.
     ///
     /// # Errors
     /// When too little is left: then nothing is taken.
@@ -56,8 +59,8 @@ impl<L: Copy> Budget<L> {
         self.take_within(amount, |allowed| allowed)
     }
 
-    /// Takes an amount, but not from the last quarter of this budget and of its parents, which is reserved
-    /// for others.
+    /// Takes an amount, but not from the last quarter of this quota and of its parents, which is reserved for
+    /// others.
     ///
     /// # Errors
     /// When too little is left: then nothing is taken.
@@ -86,7 +89,9 @@ impl<L: Copy> Budget<L> {
             whole.overdraw(amount);
         }
     }
+}
 
+impl<L> Quota<L> {
     /// Gives an amount back.
     pub fn give(&self, amount: usize) {
         self.used.fetch_sub(amount, Ordering::AcqRel);
@@ -96,51 +101,76 @@ impl<L: Copy> Budget<L> {
     }
 }
 
-/// Child budgets by key, such as an address. Each exists as long as it is in use.
+/// Amount taken from a quota, which is given back on drop.
 #[derive(Debug)]
-pub struct Shares<K: Eq + Hash, L> {
-    whole: Arc<Budget<L>>,
-    limit: L,
-    allowed: usize,
-    known: Mutex<Known<K, L>>,
+pub struct QuotaGuard<L> {
+    quota: Arc<Quota<L>>,
+    amount: AtomicUsize,
 }
 
-#[derive(Debug)]
-struct Known<K: Eq + Hash, L> {
-    shares: HashMap<K, Weak<Budget<L>>>,
-    /// Number of entries at which unused ones are removed: twice the number that remained last time.
-    clean_at: usize,
-}
-
-/// Number of entries below which none are removed.
-const FEW: usize = 64;
-
-impl<K: Eq + Hash, L: Copy> Shares<K, L> {
-    /// Child budgets of `whole`, each with its own limit.
+impl<L: Copy> QuotaGuard<L> {
+    /// Guard of an amount that was taken before.
     #[must_use]
-    pub fn new(whole: Arc<Budget<L>>, limit: L, allowed: usize) -> Self {
-        Self { whole, limit, allowed, known: Mutex::new(Known { shares: HashMap::new(), clean_at: FEW }) }
+    pub fn of_taken(quota: &Arc<Quota<L>>, amount: usize) -> Self {
+        Self { quota: Arc::clone(quota), amount: AtomicUsize::new(amount) }
     }
 
-    /// The parent of all shares.
+    /// Guard of nothing so far.
     #[must_use]
-    pub fn whole(&self) -> &Arc<Budget<L>> {
+    pub fn empty(quota: &Arc<Quota<L>>) -> Self {
+        Self::of_taken(quota, 0)
+    }
+
+    /// Takes more.
+    ///
+    /// # Errors
+    /// When too little is left: then nothing is taken.
+    pub fn add(&self, amount: usize) -> Result<(), Exceeded<L>> {
+        self.quota.take(amount)?;
+        self.amount.fetch_add(amount, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+impl<L> QuotaGuard<L> {
+    /// Gives back what exceeds `amount`.
+    pub fn reduce_to(&self, amount: usize) {
+        let before = self.amount.fetch_min(amount, Ordering::AcqRel);
+        self.quota.give(before.saturating_sub(amount));
+    }
+}
+
+impl<L> Drop for QuotaGuard<L> {
+    fn drop(&mut self) {
+        self.reduce_to(0);
+    }
+}
+
+/// Child quotas by key, such as an address. Each exists as long as it is in use.
+#[derive(Debug)]
+pub struct Quotas<K, L> {
+    whole: Arc<Quota<L>>,
+    limit: L,
+    allowed: usize,
+    live: LiveValues<K, Quota<L>>,
+}
+
+impl<K: Eq + Hash, L: Copy> Quotas<K, L> {
+    /// Child quotas of `whole`, each with its own limit.
+    #[must_use]
+    pub fn new(whole: Arc<Quota<L>>, limit: L, allowed: usize) -> Self {
+        Self { whole, limit, allowed, live: LiveValues::default() }
+    }
+
+    /// The parent of all.
+    #[must_use]
+    pub fn whole(&self) -> &Arc<Quota<L>> {
         &self.whole
     }
 
-    /// Returns the share of a key.
-    pub fn of(&self, key: K) -> Arc<Budget<L>> {
-        let Known { shares, clean_at } = &mut *self.known.lock();
-        if let Some(known) = shares.get(&key).and_then(Weak::upgrade) {
-            return known;
-        }
-        if shares.len() >= *clean_at {
-            shares.retain(|_, share| share.strong_count() > 0);
-            *clean_at = (2 * shares.len()).max(FEW);
-        }
-        let share = self.whole.share(self.limit, self.allowed);
-        shares.insert(key, Arc::downgrade(&share));
-        share
+    /// Returns the quota of a key.
+    pub fn of(&self, key: K) -> Arc<Quota<L>> {
+        self.live.of(key, || self.whole.share(self.limit, self.allowed))
     }
 }
 
@@ -149,22 +179,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_one_share_as_long_as_somebody_has_it() {
-        let shares = Shares::new(Budget::new("whole", 10), "share", 4);
-        let (one, same, other) = (shares.of(1), shares.of(1), shares.of(2));
+    fn key_has_one_quota_as_long_as_it_is_held() {
+        let quotas = Quotas::new(Quota::new("whole", 10), "share", 4);
+        let (one, same, other) = (quotas.of(1), quotas.of(1), quotas.of(2));
         one.take(3).unwrap();
         assert_eq!(same.take(2).map_err(|error| error.limit), Err("share"));
         other.take(4).unwrap();
-        drop((one, same, other));
-        for key in 3..1_000 {
-            drop(shares.of(key));
-            assert!(shares.known.lock().shares.len() <= FEW, "those that nobody has go");
-        }
     }
 
     #[test]
-    fn a_share_is_limited_by_itself_and_by_the_whole() {
-        let whole = Budget::new("whole", 10);
+    fn child_is_limited_by_itself_and_by_the_whole() {
+        let whole = Quota::new("whole", 10);
         let (a, b) = (whole.share("share", 8), whole.share("share", 8));
         assert_eq!(a.take(9), Err(Exceeded { limit: "share", asked: 9, allowed: 8 }));
         a.take(8).unwrap();
@@ -177,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_quarter_is_left_at_each_level_and_an_overdraft_counts() {
-        let whole = Budget::new("whole", 16);
+        let whole = Quota::new("whole", 16);
         let (a, b) = (whole.share("share", 12), whole.share("share", 12));
         assert_eq!(a.take_leaving_a_quarter(10), Err(Exceeded { limit: "share", asked: 10, allowed: 9 }));
         a.take_leaving_a_quarter(9).unwrap();
@@ -187,5 +212,20 @@ mod tests {
         assert_eq!((whole.used(), b.used()), (18, 9));
         b.give(9);
         assert_eq!((whole.used(), b.used()), (9, 0));
+    }
+
+    #[test]
+    fn guard_gives_back_what_it_holds() {
+        let quota = Quota::new("whole", 10);
+        let guard = quota.hold(4).unwrap();
+        assert_eq!(quota.hold(7).map(drop), Err(Exceeded { limit: "whole", asked: 11, allowed: 10 }));
+        guard.add(5).unwrap();
+        assert!(guard.add(2).is_err());
+        guard.reduce_to(9);
+        assert_eq!(quota.used(), 9);
+        guard.reduce_to(3);
+        assert_eq!(quota.used(), 3);
+        drop(guard);
+        assert_eq!(quota.used(), 0);
     }
 }
