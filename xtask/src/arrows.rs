@@ -167,6 +167,11 @@ const RULES: &[Rule] = &[
         never: &["axum", "h2", "hyper", "notify", "prost", "serde-saphyr", "tonic"],
         never_named: &[],
     },
+    Rule {
+        name: "pilotfish-ca",
+        never: &["axum", "h2", "hyper", "notify", "prost", "serde-saphyr", "tonic"],
+        never_named: &["tokio"],
+    },
     // hyper includes HTTP/2 as soon as one crate of the workspace enables it.
     Rule {
         name: "pilotfish-listener",

@@ -20,6 +20,7 @@ const PUBLIC: Table = &[
     ("pilotfish-api", &["v1"]),
     ("pilotfish-attack", &[]),
     ("pilotfish-bench", &["broadcast", "compare", "fleet", "mesh", "report", "scale", "server", "world"]),
+    ("pilotfish-ca", &[]),
     ("pilotfish-cli", &[]),
     ("pilotfish-compare", &[]),
     ("pilotfish-config", &["file", "status"]),

@@ -5,6 +5,7 @@
 
 mod abandoned;
 mod access;
+mod ca_metrics;
 mod catalogue;
 mod change_metrics;
 mod cross_site;
@@ -28,6 +29,7 @@ mod webhook_metrics;
 
 pub use abandoned::Abandoned;
 pub use access::Access;
+pub use ca_metrics::CaMetrics;
 pub use catalogue::MetricDescription;
 pub use change_metrics::ChangeMetrics;
 pub use feed::{CHANGES, Feed, SAMPLES, SUBSCRIBERS};

@@ -1,6 +1,7 @@
 //! Metrics of the process, with istiod's names for equal measurements.
 
 use crate::ChangeMetrics;
+use crate::ca_metrics::CaMetrics;
 use crate::catalogue::{Catalogue, MetricDescription};
 use crate::flow_metrics::FlowMetrics;
 use crate::process_metrics::ProcessMetrics;
@@ -61,6 +62,7 @@ pub struct Metrics {
     pub changes: ChangeMetrics,
     pub kube: KubeMetrics,
     pub secure: SecureMetrics,
+    pub ca: CaMetrics,
     /// Trace spans, by result: `sent`, `failed`, `dropped`.
     pub spans: IntCounterVec,
     /// Dropped log lines, as of the last reading.
@@ -251,6 +253,7 @@ impl Metrics {
             kube: KubeMetrics::new(r)?,
             changes: ChangeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
+            ca: CaMetrics::new(r)?,
             spans: r.counters(
                 "pilotfish_otlp_spans_total",
                 "Spans of traces, by what became of them",

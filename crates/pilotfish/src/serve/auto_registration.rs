@@ -1,9 +1,9 @@
 //! Auto-registration of workloads that connect: the adapter between proxies and
 //! `pilotfish_kube_writer::auto_registration`.
 
+use super::mesh::with_mesh;
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
-use super::tls::with_mesh;
 use crate::control::shared::{Follower, Shared};
 use crate::settings::Settings;
 use pilotfish_kube_writer::auto_registration::{

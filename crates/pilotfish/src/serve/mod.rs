@@ -5,6 +5,7 @@
 
 mod analysis;
 pub(crate) mod auto_registration;
+pub(crate) mod ca;
 mod configuration;
 mod control_loop;
 mod descriptors;
@@ -14,7 +15,9 @@ mod history;
 mod liveness;
 mod looks;
 mod lookups;
+mod mesh;
 pub(crate) mod node_claims;
+mod polled_files;
 pub(crate) mod registration;
 mod registries;
 mod revision_tags;
@@ -41,6 +44,7 @@ use crate::suspects::{self, Refused};
 use analysis::Analysis;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
+use ca::Ca;
 use parking_lot::Mutex;
 use pilotfish_admin::{Access, Feed, Metrics};
 use pilotfish_model::ClusterDomain;
@@ -117,8 +121,10 @@ impl Bound {
         let remote = RemoteRegistries::new(feed, &settings.registries)?;
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let analysis = Analysis::new(&settings, &shared);
-        let webhooks = Webhooks::bind(&settings, &recorder, &analysis, &revision).await?;
-        let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &recorder)?.unzip();
+        let (ca, ca_reload) = Ca::open(&settings, &metrics)?.unzip();
+        let webhooks = Webhooks::bind(&settings, &recorder, &analysis, &revision, ca.as_ref()).await?;
+        let secure = tls::open(&settings, &sources, webhooks.as_ref(), ca.as_ref(), &shared, &recorder)?;
+        let (secure, reload) = secure.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let configuration = configuration::subsystem(&resources, &fanout, &shared);
         let admin_state = Arc::new(AdminState {
@@ -147,6 +153,7 @@ impl Bound {
         subsystems.extend(pages(admin, &admin_state, &recorder, &settings, asked)?);
         subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reload.map(tls::Reload::subsystem));
+        subsystems.extend(ca_reload.map(ca::CaReload::subsystem));
         subsystems.add(xds::subsystem(xds));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));

@@ -11,7 +11,7 @@
 //!
 //! A value counts once, for the client that claimed it first, until no client claims it any more.
 
-use super::tls::with_mesh;
+use super::mesh::with_mesh;
 use parking_lot::Mutex;
 use pilotfish_admission::network_of;
 use pilotfish_model::{Namespace, World};

@@ -1,6 +1,7 @@
 //! Webhooks of a cluster: settings and subsystem.
 
 use super::analysis::Analysis;
+use super::ca::Ca;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use crate::cli::inject::{authorities_of, injector};
 use crate::recorder::PrometheusRecorder;
@@ -69,7 +70,7 @@ pub(crate) enum Sidecars {
 
 impl WebhookSettings {
     /// Returns the address and transport for sidecars.
-    fn target(&self, certificates: Arc<Certificates>) -> Result<PodTarget> {
+    fn target(&self, certificates: Arc<Certificates>, ca: Option<Arc<Ca>>) -> Result<PodTarget> {
         let target = PodTarget::new(&self.xds_address, &self.cluster_id)?;
         Ok(match &self.sidecars {
             Sidecars::Plain => target,
@@ -77,7 +78,10 @@ impl WebhookSettings {
             // The authorities exist before the first injection, because API servers verify the webhooks'
             // certificate with them.
             Sidecars::ByKeptAuthorities => target.over_tls(Arc::new(move || {
-                certificates.authorities().map(|kept| kept.as_str().to_owned()).unwrap_or_default()
+                let kept =
+                    certificates.authorities().map(|kept| kept.as_str().to_owned()).unwrap_or_default();
+                // With an authority of its own, Pilotfish's certificate for sidecars is signed by that.
+                kept + &ca.as_ref().map(|ca| ca.roots_pem()).unwrap_or_default()
             })),
         })
     }
@@ -154,6 +158,7 @@ impl Webhooks {
         recorder: &Arc<PrometheusRecorder>,
         analysis: &Arc<Analysis>,
         revision: &watch::Sender<Revision>,
+        ca: Option<&Arc<Ca>>,
     ) -> Result<Option<Self>> {
         let Some((settings, cluster)) = settings.webhooks.as_ref().zip(settings.sources.kubernetes.as_ref())
         else {
@@ -162,7 +167,7 @@ impl Webhooks {
         let bound = Bound::bind(settings.address).await;
         let bound = bound.map_err(|error| with_flag(error, "--webhook-address"))?;
         let bound = bound.with_observer(recorder.clone());
-        let target = settings.target(bound.certificates())?;
+        let target = settings.target(bound.certificates(), ca.cloned())?;
         let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
         let injector = injector.with_revision(&settings.revision);
         let client = client::connect(cluster).await.context("--kubernetes")?;

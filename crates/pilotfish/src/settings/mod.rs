@@ -10,6 +10,7 @@
 
 mod admin;
 mod auto_registration;
+mod ca;
 mod check;
 mod file;
 mod multi_cluster;
@@ -26,6 +27,7 @@ mod xds;
 
 pub(crate) use admin::{AdminArgs, AdminSettings};
 pub(crate) use auto_registration::{AutoRegistrationArgs, AutoRegistrationSettings};
+pub(crate) use ca::{CaArgs, CaSettings, CaSource};
 pub(crate) use check::Mistakes;
 pub(crate) use multi_cluster::{MultiClusterArgs, RemoteClusterSettings};
 pub(crate) use registration::{RegistrationArgs, RegistrationSettings, StoreSettings};
@@ -82,6 +84,7 @@ groups! {
     admin: AdminArgs,
     telemetry: TelemetryArgs,
     tls: TlsArgs,
+    ca: CaArgs,
     registration: RegistrationArgs,
     registries: RegistriesArgs,
     multi_cluster: MultiClusterArgs,
@@ -106,6 +109,8 @@ pub(crate) struct Settings {
     pub(crate) xds: XdsSettings,
     /// `None` where xDS is served in plaintext only.
     pub(crate) tls: Option<TlsSettings>,
+    /// `None` where no certificates are signed.
+    pub(crate) ca: Option<CaSettings>,
     pub(crate) admin: AdminSettings,
     /// `None` where no traces are sent.
     pub(crate) telemetry: Option<TelemetrySettings>,
@@ -148,14 +153,21 @@ impl ServeArgs {
             auto_registration.as_ref().is_some_and(|settings| settings.wanted.health_checks);
         registries.settings.allocate_addresses = status.addresses_by_name;
         let webhooks = self.webhooks.check(&sources, &registries, &self.tls, &mut check);
+        let (has_tls, keeps_ca) = (self.tls.secure_xds_address.is_some(), self.ca.is_kept());
+        let kept = match (self.ca.is_wanted(), self.webhooks.webhook_address.is_some()) {
+            (true, _) => Some(CertificateSource::Authority),
+            (false, true) => Some(CertificateSource::Webhooks),
+            (false, false) => None,
+        };
         let settings = Settings {
-            tls: self.tls.check(reads_cluster, self.webhooks.webhook_address.is_some(), &mut check),
+            tls: self.tls.check(reads_cluster, kept, &mut check),
+            ca: self.ca.check(has_tls, self.registration.data_folder(), &mut check),
             xds: self.xds.check(&mut check),
             admin: self.admin.check(&mut check),
             telemetry: self.telemetry.check(&mut check),
             remote_clusters: multi_cluster.remote,
             export_services: multi_cluster.export_services,
-            registration: self.registration.check(&mut check),
+            registration: self.registration.check(keeps_ca, &mut check),
             sources,
             registries,
             auto_registration,

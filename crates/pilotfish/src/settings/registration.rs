@@ -23,7 +23,7 @@ pub(crate) struct RegistrationArgs {
     /// share, as etcd=http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...] [default: file]
     #[arg(long, env = "PILOTFISH_REGISTRATION_STORE", value_name = "file|etcd=URL")]
     pub(crate) registration_store: Option<String>,
-    /// The folder of that file; Pilotfish creates it
+    /// The folder of that file, and of the root that --ca self-signed creates; Pilotfish creates it
     /// [default: $STATE_DIRECTORY, else $XDG_STATE_HOME/pilotfish, else ~/.local/state/pilotfish]
     #[arg(long, env = "PILOTFISH_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
@@ -109,14 +109,20 @@ impl RegistrationArgs {
         self.registration_address.is_some()
     }
 
-    /// `None` where no address was given, or something is wrong with it.
-    pub(super) fn check(self, check: &mut Check) -> Option<RegistrationSettings> {
+    /// The folder of files that Pilotfish keeps; `None` where there is no home folder.
+    pub(super) fn data_folder(&self) -> Option<PathBuf> {
+        self.data_dir.clone().or_else(|| default_folder(|name| std::env::var_os(name)))
+    }
+
+    /// `None` where no address was given, or something is wrong with it. `keeps_other`: something else is
+    /// kept in the folder of files.
+    pub(super) fn check(self, keeps_other: bool, check: &mut Check) -> Option<RegistrationSettings> {
         let Some(text) = self.registration_address.clone() else {
             self.report_useless(check);
             return None;
         };
         let liveness = self.liveness(check);
-        let store = self.store(check);
+        let store = self.store(keeps_other, check);
         let tls = self.tls(check);
         let access = [
             ("--registration-tokens", &self.registration_tokens),
@@ -189,10 +195,10 @@ impl RegistrationArgs {
         liveness
     }
 
-    fn store(&self, check: &mut Check) -> Option<StoreSettings> {
+    fn store(&self, keeps_other: bool, check: &mut Check) -> Option<StoreSettings> {
         let text = self.registration_store.as_deref().unwrap_or("file");
         if let Some(address) = text.strip_prefix("etcd=") {
-            if let Some(folder) = &self.data_dir {
+            if let Some(folder) = self.data_dir.as_ref().filter(|_| !keeps_other) {
                 check.wrong(
                     "--data-dir",
                     &folder.to_string_lossy(),
@@ -207,7 +213,7 @@ impl RegistrationArgs {
             check.wrong(STORE, text, "neither file nor etcd=http://HOST:2379");
             return None;
         }
-        let folder = self.data_dir.clone().or_else(|| default_folder(|name| std::env::var_os(name)));
+        let folder = self.data_folder();
         if folder.is_none() {
             check.mistake(
                 "--data-dir: name a folder for registrations; there is no home folder to put them in",

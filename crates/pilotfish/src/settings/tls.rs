@@ -18,7 +18,8 @@ pub(crate) struct TlsArgs {
     /// their service account; without it there is no such port
     #[arg(long, env = "PILOTFISH_SECURE_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) secure_xds_address: Option<String>,
-    /// The certificate of that address, a chain in PEM; reloaded on change [default: that of the webhooks]
+    /// The certificate of that address, a chain in PEM; reloaded on change [default: one that --ca
+    /// signs, else that of the webhooks]
     #[arg(long, env = "PILOTFISH_TLS_CERT_FILE", value_name = "FILE")]
     pub(crate) tls_cert_file: Option<PathBuf>,
     /// Its key in PEM; reloaded on change
@@ -56,6 +57,8 @@ pub(crate) enum CertificateSource {
     },
     /// The one that the webhooks keep for themselves.
     Webhooks,
+    /// One that Pilotfish's own certificate authority signs.
+    Authority,
 }
 
 impl TlsArgs {
@@ -63,7 +66,7 @@ impl TlsArgs {
     pub(super) fn check(
         self,
         reads_cluster: bool,
-        has_webhooks: bool,
+        kept: Option<CertificateSource>,
         check: &mut Check,
     ) -> Option<TlsSettings> {
         const ADDRESS: &str = "--secure-xds-address";
@@ -79,7 +82,7 @@ impl TlsArgs {
         for (flag, path) in named {
             check.exists(flag, path);
         }
-        let certificate = self.certificate(address, has_webhooks, check);
+        let certificate = self.certificate(address, kept, check);
         if self.ca_cert_files.is_empty() && !reads_cluster {
             let why = "it needs --ca-cert-file (client certificates) or --kubernetes (tokens)";
             check.wrong(ADDRESS, address, why);
@@ -93,18 +96,22 @@ impl TlsArgs {
         Some(TlsSettings { address, certificate, authorities: self.ca_cert_files, audiences })
     }
 
-    fn certificate(&self, address: &str, has_webhooks: bool, check: &mut Check) -> Option<CertificateSource> {
+    /// Returns the files that are named, else the certificate that Pilotfish keeps.
+    fn certificate(
+        &self,
+        address: &str,
+        kept: Option<CertificateSource>,
+        check: &mut Check,
+    ) -> Option<CertificateSource> {
         let certificate = ("--tls-cert-file", self.tls_cert_file.as_deref());
-        match check.certificate(certificate, ("--tls-key-file", self.tls_key_file.as_deref())).ok()? {
-            Some(files) => Some(files),
-            None if has_webhooks => Some(CertificateSource::Webhooks),
-            None => {
-                let why = "it needs --tls-cert-file and --tls-key-file, or --webhook-address, which keeps a \
-                    certificate";
-                check.wrong("--secure-xds-address", address, why);
-                None
-            }
+        let named = check.certificate(certificate, ("--tls-key-file", self.tls_key_file.as_deref())).ok()?;
+        let certificate = named.or(kept);
+        if certificate.is_none() {
+            let why = "it needs --tls-cert-file and --tls-key-file, or --ca or --webhook-address, which keep a \
+                certificate";
+            check.wrong("--secure-xds-address", address, why);
         }
+        certificate
     }
 }
 

@@ -50,7 +50,9 @@ pub use protocol::Protocol;
 pub use protocol::nack::Nack;
 pub use protocol::node::ClientNode;
 pub use recorder::{HandshakeResult, NoRecorder, Push, Recorder};
-pub use server::{ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig};
+pub use server::{
+    ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig, UnaryAnswer, UnaryMethod,
+};
 pub use source::{
     Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held, PeerInfo, Publication,
     Resource, ResourceSource, Snapshot, ViewId,

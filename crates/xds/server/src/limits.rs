@@ -66,6 +66,10 @@ pub enum Limit {
     UnidentifiedBytes,
     /// Tokens of one address that are under review; the authenticator limits them.
     AddressReviews,
+    /// Certificate requests of one identity in a second; the method limits them.
+    IdentityCertificates,
+    /// Certificate requests of one address in a second; the method limits them.
+    AddressCertificates,
     /// Calls of health and reflection on a connection
     /// ([`ServerConfig::max_calls`](crate::ServerConfig::max_calls)).
     Calls,
@@ -99,7 +103,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::RequestBytes,
         Self::Subscriptions,
         Self::SubscriptionBytes,
@@ -125,6 +129,8 @@ impl Limit {
         Self::Unidentified,
         Self::UnidentifiedBytes,
         Self::AddressReviews,
+        Self::IdentityCertificates,
+        Self::AddressCertificates,
         Self::Calls,
         Self::AllCalls,
         Self::AddressCalls,
@@ -167,6 +173,8 @@ impl Limit {
             Self::Unidentified => "unidentified-streams",
             Self::UnidentifiedBytes => "unidentified-bytes",
             Self::AddressReviews => "address-reviews",
+            Self::IdentityCertificates => "identity-certificates",
+            Self::AddressCertificates => "address-certificates",
             Self::Calls => "calls",
             Self::AllCalls => "all-calls",
             Self::AddressCalls => "address-calls",
@@ -215,9 +223,11 @@ impl Limit {
                 "bytes of headers of a connection's streams whose clients are not identified yet"
             }
             Self::AddressReviews => "tokens of an address that are under review",
-            Self::Calls => "calls of health and reflection on a connection",
-            Self::AllCalls => "calls of health and reflection of a listener",
-            Self::AddressCalls => "calls of health and reflection of an address",
+            Self::IdentityCertificates => "certificate requests of an identity in a second",
+            Self::AddressCertificates => "certificate requests of an address in a second",
+            Self::Calls => "calls of other methods on a connection",
+            Self::AllCalls => "calls of other methods of a listener",
+            Self::AddressCalls => "calls of other methods of an address",
             Self::CallBytes => "bytes of requests in a call",
             Self::RequestsPerSecond => "requests of a stream in a second",
             Self::FramesPerSecond => "frames of a connection in a second",

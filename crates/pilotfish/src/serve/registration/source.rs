@@ -2,7 +2,7 @@
 
 use super::mapping::Mapping;
 use crate::control::shared::Shared;
-use crate::serve::tls::trust_domain;
+use crate::serve::mesh::trust_domain;
 use pilotfish_model::ShardKey;
 use pilotfish_registration::{Registrar, ServiceKey, ServicesChanged, check_host};
 use pilotfish_registry::{CatalogOptions, CatalogService, GuardSettings, LiveSource};

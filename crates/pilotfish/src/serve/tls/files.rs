@@ -1,10 +1,12 @@
 //! Certificate files of a secure listener: polled, compared, and put in force if they are valid.
 
+use crate::serve::ca::Ca;
 use crate::settings::CertificateSource;
 use anyhow::{Context, Result};
 use pilotfish_identity::{Authorities, Pem, ServerCertificate};
 use pilotfish_runtime::SecretFile;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Size limit of a file in bytes. A bundle of all public authorities has a quarter of that.
 const LARGEST: u64 = 1 << 20;
@@ -15,6 +17,8 @@ pub(crate) struct Files {
     /// Paths of certificate chain and key.
     certificate: Option<(PathBuf, PathBuf)>,
     authorities: Vec<PathBuf>,
+    /// Pilotfish's own authority, whose certificates clients may present.
+    own: Option<Arc<Ca>>,
 }
 
 /// Contents of the files. Without `Debug`, because they include a private key.
@@ -35,9 +39,14 @@ impl Files {
     pub(crate) fn of(certificate: &CertificateSource, authorities: &[PathBuf]) -> Self {
         let certificate = match certificate {
             CertificateSource::Files { certificate, key } => Some((certificate.clone(), key.clone())),
-            CertificateSource::Webhooks => None,
+            CertificateSource::Webhooks | CertificateSource::Authority => None,
         };
-        Self { certificate, authorities: authorities.to_vec() }
+        Self { certificate, authorities: authorities.to_vec(), own: None }
+    }
+
+    /// Accepts certificates of Pilotfish's own authority as well.
+    pub(crate) fn with_authority(self, own: Option<Arc<Ca>>) -> Self {
+        Self { own, ..self }
     }
 
     pub(super) fn read(&self) -> Result<Texts> {
@@ -46,7 +55,10 @@ impl Files {
             None => None,
         };
         let authorities = self.authorities.iter().map(|path| Text::read(path));
-        Ok(Texts { certificate, authorities: authorities.collect::<Result<_>>()? })
+        let own = self.own.iter().map(|ca| {
+            Ok(Text { path: "the certificate authority".into(), bytes: ca.roots_pem().into_bytes() })
+        });
+        Ok(Texts { certificate, authorities: authorities.chain(own).collect::<Result<_>>()? })
     }
 }
 
@@ -79,112 +91,9 @@ impl Texts {
     }
 }
 
-/// Result of a poll of the files.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Nothing changed, or nothing must be reported yet.
-    Unchanged,
-    /// New contents are in force.
-    Reloaded,
-    /// The files cannot be used, with the reason.
-    Failed(String),
-}
-
-/// State of the files across polls.
-pub(super) struct State {
-    in_force: Texts,
-    /// Set if the files could not be used at the last poll; inside, the reason if it was reported.
-    failure: Option<Option<String>>,
-}
-
-impl State {
-    /// Returns the state with contents in force.
-    pub(super) fn new(in_force: Texts) -> Self {
-        Self { in_force, failure: None }
-    }
-
-    /// True if the files could not be used for two polls, which is longer than it takes to write them.
-    pub(super) fn is_failing(&self) -> bool {
-        matches!(self.failure, Some(Some(_)))
-    }
-
-    /// Compares the contents read with those in force. A failure is reported only if it lasts until the next
-    /// poll, because certificate and key do not match while they are written one after the other.
-    pub(super) fn step(
-        &mut self,
-        read: Result<Texts, String>,
-        put_in_force: impl FnOnce(&Texts) -> Result<()>,
-    ) -> Outcome {
-        let texts = match read {
-            Ok(texts) if self.in_force == texts => {
-                self.failure = None;
-                return Outcome::Unchanged;
-            }
-            Ok(texts) => texts,
-            Err(reason) => return self.fail(reason),
-        };
-        match put_in_force(&texts) {
-            Ok(()) => {
-                *self = Self::new(texts);
-                Outcome::Reloaded
-            }
-            Err(error) => self.fail(format!("{error:#}")),
-        }
-    }
-
-    fn fail(&mut self, reason: String) -> Outcome {
-        let Some(reported) = &mut self.failure else {
-            self.failure = Some(None);
-            return Outcome::Unchanged;
-        };
-        if reported.as_ref() == Some(&reason) {
-            return Outcome::Unchanged;
-        }
-        *reported = Some(reason.clone());
-        Outcome::Failed(reason)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn texts(text: &str) -> Result<Texts, String> {
-        let text = Text { path: "a".into(), bytes: text.into() };
-        Ok(Texts { certificate: None, authorities: vec![text] })
-    }
-
-    #[test]
-    fn changes_are_put_in_force_once_and_a_lasting_failure_is_reported_once() {
-        let mut state = State::new(texts("one").ok().unwrap());
-        let steps = [
-            (texts("one"), Ok(()), Outcome::Unchanged, 0),
-            (texts("two"), Ok(()), Outcome::Reloaded, 1),
-            (texts("two"), Ok(()), Outcome::Unchanged, 0),
-            // For a moment, the parts do not fit.
-            (texts("half"), Err("odd"), Outcome::Unchanged, 1),
-            (texts("three"), Ok(()), Outcome::Reloaded, 1),
-            // Broken for longer.
-            (texts("bad"), Err("odd"), Outcome::Unchanged, 1),
-            (texts("bad"), Err("odd"), Outcome::Failed("odd".into()), 1),
-            (texts("bad"), Err("odd"), Outcome::Unchanged, 1),
-            (Err("gone".into()), Ok(()), Outcome::Failed("gone".into()), 0),
-            (Err("gone".into()), Ok(()), Outcome::Unchanged, 0),
-            // As before: nothing to reload, and no failure any more.
-            (texts("three"), Ok(()), Outcome::Unchanged, 0),
-            (texts("bad"), Err("odd"), Outcome::Unchanged, 1),
-            (texts("four"), Ok(()), Outcome::Reloaded, 1),
-        ];
-        for (index, (read, good, outcome, tried)) in steps.into_iter().enumerate() {
-            let mut tries = 0;
-            let found = state.step(read, |_| {
-                tries += 1;
-                good.map_err(|reason: &str| anyhow::anyhow!(reason.to_owned()))
-            });
-            assert_eq!((found, tries), (outcome, tried), "step {index}");
-        }
-        assert!(!state.is_failing());
-    }
 
     #[test]
     fn files_are_read_up_to_a_limit() {

@@ -3,6 +3,9 @@
 
 mod files;
 
+use super::ca::{Ca, CaService};
+use super::mesh::trust_domain;
+use super::polled_files::{Outcome, POLL_INTERVAL, PolledFiles};
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
 use super::webhooks::Webhooks;
@@ -10,33 +13,25 @@ use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
 use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
+use files::Texts;
 pub(crate) use files::Files;
-use files::{Outcome, State};
 use pilotfish_admin::IntGauge;
-use pilotfish_config::MeshFile;
-use pilotfish_config::mesh::MeshConfig;
 use pilotfish_identity::{Authenticator, Call, Proof, ServerCertificate, Tls, Unproven};
 use pilotfish_kube::token_review::{ReviewError, TokenReviewer};
-use pilotfish_model::{SpiffeId, World};
+use pilotfish_model::SpiffeId;
 use pilotfish_runtime::FileReader;
-use pilotfish_xds::{Limit, Recorder, TlsListenerConfig};
+use pilotfish_xds::{Limit, Recorder, TlsListenerConfig, UnaryMethod};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Polling interval of files. Certificates are replaced long before they expire, so it need not be short. A
-/// poll reads a few thousand bytes, and works where notifications do not (swapped mounts, network file
-/// systems).
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reloading of the certificates of a listener.
 pub(crate) struct Reload {
     /// Name of the listener, for logs.
     listener: &'static str,
     files: Files,
-    state: State,
+    state: PolledFiles<Texts>,
     tls: Arc<Tls>,
     /// 1 while the files cannot be used.
     refused: IntGauge,
@@ -57,7 +52,7 @@ pub(crate) fn of_files(
     let texts = files.read()?;
     let (certificate, authorities) = texts.material(kept.as_ref())?;
     let tls = Arc::new(Tls::new(certificate, authorities, alpn)?);
-    Ok((tls.clone(), Reload { listener, files, state: State::new(texts), tls, refused, kept }))
+    Ok((tls.clone(), Reload { listener, files, state: PolledFiles::new(texts), tls, refused, kept }))
 }
 
 /// Returns the secure listener, if it is enabled, with the reloading of its certificates.
@@ -68,6 +63,7 @@ pub(crate) fn open(
     settings: &Settings,
     sources: &Sources,
     webhooks: Option<&Webhooks>,
+    ca: Option<&Arc<Ca>>,
     shared: &Arc<Shared>,
     recorder: &Arc<PrometheusRecorder>,
 ) -> Result<Option<(TlsListenerConfig, Reload)>> {
@@ -78,12 +74,21 @@ pub(crate) fn open(
             let webhooks = webhooks.context("--secure-xds-address: no webhooks that keep a certificate")?;
             Some(ServerCertificate::resolved_by(webhooks.certificates()))
         }
+        CertificateSource::Authority => {
+            let ca = ca.context("--secure-xds-address: no certificate authority")?;
+            Some(ServerCertificate::resolved_by(ca.serving()))
+        }
     };
-    let files = Files::of(&secure.certificate, &secure.authorities);
+    let files = Files::of(&secure.certificate, &secure.authorities).with_authority(ca.cloned());
     let refused = recorder.metrics().secure.files_refused.clone();
     let (tls, reload) = of_files("xDS", files, kept, pilotfish_xds::ALPN, refused)?;
     let authenticators = authenticators(secure, settings, sources, shared, recorder.clone());
-    Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators }, reload)))
+    let methods = ca.map(|ca| {
+        let service = CaService::new(ca.clone(), shared.clone(), recorder.clone());
+        Arc::new(service) as Arc<dyn UnaryMethod>
+    });
+    let methods = methods.into_iter().collect();
+    Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators, methods }, reload)))
 }
 
 fn authenticators(
@@ -140,19 +145,6 @@ fn bearer(value: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-pub(crate) fn trust_domain(world: &World) -> String {
-    let written = with_mesh(world, |mesh| mesh.trust_domain.clone());
-    if written.is_empty() { MeshConfig::default().trust_domain } else { written }
-}
-
-/// Calls `read` with the MeshConfig of the world, or with its defaults.
-pub(crate) fn with_mesh<T>(world: &World, read: impl FnOnce(&MeshConfig) -> T) -> T {
-    match world.object(&MeshFile::Config.key()).and_then(|object| object.typed::<MeshConfig>()) {
-        Some(config) => read(&config),
-        None => read(&MeshConfig::default()),
-    }
-}
-
 impl Reload {
     /// Returns the subsystem that reloads until the process ends.
     pub(crate) fn subsystem(self) -> Subsystem {
@@ -207,17 +199,5 @@ mod tests {
         ] {
             assert_eq!(bearer(header), token, "{header:?}");
         }
-    }
-
-    #[test]
-    fn the_trust_domain_is_the_meshs() {
-        use pilotfish_model::{Object, ObjectMeta};
-        assert_eq!(trust_domain(&World::default()), "cluster.local");
-        let mut writer = pilotfish_model::WorldWriter::new();
-        let config = MeshConfig { trust_domain: "td".into(), ..MeshConfig::default() };
-        let object = Object::new(ObjectMeta::of(MeshFile::Config.key()), config);
-        writer.apply(pilotfish_model::Update::Object(object));
-        let (world, _) = writer.publish().unwrap();
-        assert_eq!(trust_domain(&world), "td");
     }
 }

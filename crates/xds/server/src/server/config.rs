@@ -49,11 +49,11 @@ pub struct ServerConfig {
     pub max_unidentified: usize,
     /// Bytes of these streams' headers.
     pub unidentified_bytes: usize,
-    /// Concurrent calls of health and reflection on one connection.
+    /// Concurrent calls of methods other than ADS on one connection.
     pub max_calls: usize,
-    /// Calls of health and reflection on a listener.
+    /// Calls of methods other than ADS on a listener.
     pub all_calls: usize,
-    /// Calls of health and reflection from one address.
+    /// Calls of methods other than ADS from one address.
     pub address_calls: usize,
     /// Bytes that one such call may send.
     pub call_bytes: usize,

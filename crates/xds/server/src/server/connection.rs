@@ -2,8 +2,9 @@
 
 use super::ads_stream::{AdsStream, End, PROVE_AGAIN};
 use super::grpc::{self, Decoder};
-use super::port::{ConnectionPlace, Port};
-use super::services::{self, ADS, CallLimits};
+use super::method::{UnaryCall, UnaryMethod};
+use super::port::{CallPlace, ConnectionPlace, Port};
+use super::services::{self, ADS, CallLimits, Incoming};
 use super::throttle::Turn;
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
@@ -90,7 +91,7 @@ pub(super) struct Connection<S: ResourceSource, I> {
     window: Option<QuotaGuard>,
     /// Quota for incomplete requests.
     incomplete: Arc<Quota>,
-    /// Calls of the services other than ADS.
+    /// Calls of the services other than ADS, and of methods.
     calls: JoinSet<()>,
     ping: Option<PingPong>,
     next_ping: Instant,
@@ -272,7 +273,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                 self.shared.fanout.recorder.authenticated(CERTIFICATE);
                 self.admit(opened, proof, cx, now);
             }
-            Some(TlsClient { certificate: Err(reason), authentication }) => {
+            Some(TlsClient { certificate: Err(reason), authentication, .. }) => {
                 let (reason, authentication) = (reason.clone(), authentication.clone());
                 self.authenticate(opened, &head.headers, reason, authentication);
             }
@@ -402,25 +403,22 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return Err(StreamError::Unavailable("this connection ends: use another one".into()));
         }
         if protocol.is_some() && !self.shared.fanout.source().ready() {
-            return Err(StreamError::Unavailable("not ready: registries are still being synced".into()));
+            return Err(StreamError::Unavailable(NOT_READY.into()));
         }
         Ok(())
     }
 
     fn open_other(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
-        while self.calls.try_join_next().is_some() {}
-        let config = &self.shared.config;
-        if let Err(error) = Limit::Calls.check(self.calls.len() + 1, config.max_calls) {
-            return self.refuse(&error.into(), respond);
+        let path = request.uri().path();
+        if let Some(method) = self.client.as_ref().and_then(|client| client.method(path)) {
+            return self.open_method(method, request, respond);
         }
-        let place = match self.port.call(self.peer.ip()) {
+        let path = path.to_owned();
+        let place = match self.call_place() {
             Ok(place) => place,
-            Err(error) => return self.refuse(&error.into(), respond),
+            Err(error) => return self.refuse(&error, respond),
         };
-        let recorder = self.shared.fanout.recorder.clone();
-        let limits = CallLimits { bytes: config.call_bytes, time: config.request_timeout, recorder };
-        let path = request.uri().path().to_owned();
-        let Some(answer) = self.shared.services.answer(request, limits) else {
+        let Some(answer) = self.shared.services.answer(request, self.call_limits()) else {
             let unknown = StreamError::Unimplemented(format!("no such method: {path}"));
             let _ = respond.send_response(grpc::refusal(&unknown), true);
             return;
@@ -434,6 +432,56 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                 let _ = services::send(body, out).await;
             }
         });
+    }
+
+    /// Starts a call of a method, which authenticates its client.
+    fn open_method(
+        &mut self,
+        method: Arc<dyn UnaryMethod>,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+    ) {
+        let Some(client) = &self.client else { return };
+        // The trust domain of an identity is a setting of the mesh.
+        if !self.shared.fanout.source().ready() {
+            return self.refuse(&StreamError::Unavailable(NOT_READY.into()), respond);
+        }
+        let (certificate, authentication) = (client.certificate.clone(), client.authentication.clone());
+        let headers = Taken::of(&self.unidentified, header_bytes(request.headers()));
+        let admitted = headers.map_err(StreamError::from).and_then(|taken| Ok((taken, self.call_place()?)));
+        let (headers, place) = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => return self.refuse(&error, respond),
+        };
+        let call = Call::new(self.peer.to_string(), metadata(request.headers()));
+        let call = UnaryCall {
+            method,
+            peer: self.peer,
+            certificate,
+            authentication,
+            call,
+            headers,
+            body: Incoming::new(request.into_body(), self.call_limits()),
+            bytes: self.shared.config.call_bytes,
+            incomplete: Arc::clone(&self.incomplete),
+        };
+        self.calls.spawn(async move {
+            let _place = place;
+            call.run(respond).await;
+        });
+    }
+
+    /// Admits one more call on this connection.
+    fn call_place(&mut self) -> Result<CallPlace, StreamError> {
+        while self.calls.try_join_next().is_some() {}
+        Limit::Calls.check(self.calls.len() + 1, self.shared.config.max_calls)?;
+        Ok(self.port.call(self.peer.ip())?)
+    }
+
+    fn call_limits(&self) -> CallLimits {
+        let config = &self.shared.config;
+        let recorder = self.shared.fanout.recorder.clone();
+        CallLimits { bytes: config.call_bytes, time: config.request_timeout, recorder }
     }
 
     fn drain_if_stopping(&mut self, now: Instant) {
@@ -526,6 +574,9 @@ impl<S: ResourceSource, I> Drop for Connection<S, I> {
         }
     }
 }
+/// Status message before the first world.
+const NOT_READY: &str = "not ready: registries are still being synced";
+
 /// Total length of names and values, each as often as it occurs.
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()

@@ -96,8 +96,13 @@ pub(super) fn head() -> Response<()> {
 
 /// Response with a status only.
 pub(super) fn refusal(error: &StreamError) -> Response<()> {
+    only_status(error.code(), &error.to_string())
+}
+
+/// Response with this status only.
+pub(super) fn only_status(code: Code, message: &str) -> Response<()> {
     let mut response = Response::new(());
-    *response.headers_mut() = status(error.code(), &error.to_string());
+    *response.headers_mut() = status(code, message);
     response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
     response
 }

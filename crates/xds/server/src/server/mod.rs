@@ -12,6 +12,7 @@ mod config;
 mod connection;
 mod grpc;
 mod large;
+mod method;
 mod port;
 mod services;
 mod throttle;
@@ -25,9 +26,9 @@ use crate::source::ResourceSource;
 use bytes::Bytes;
 pub use config::{ServerConfig, ServerError};
 use connection::Connection;
+pub use method::{UnaryAnswer, UnaryMethod};
 use parking_lot::Mutex;
 use pilotfish_admission::{FrameRates, KnownStreams, LogLimit, Metered};
-use pilotfish_identity::TlsContext;
 use port::{ConnectionPlace, Port};
 use services::Services;
 use slab::Slab;
@@ -39,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 pub use tls_listener::{ALPN, TlsListenerConfig};
-use tls_listener::{TlsClient, TlsListener};
+use tls_listener::{SecurePort, TlsClient, TlsListener};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -139,8 +140,8 @@ impl<S: ResourceSource> Bound<S> {
         let Self { listener, port, secure, shared, .. } = self;
         let (stopping, stop) = watch::channel(false);
         let mut listeners = JoinSet::new();
-        if let Some(TlsListener { listener, port, tls, .. }) = secure {
-            listeners.spawn(Arc::clone(&shared).accept(listener, port, Some(tls), stop.clone()));
+        if let Some(TlsListener { listener, port, secure, .. }) = secure {
+            listeners.spawn(Arc::clone(&shared).accept(listener, port, Some(secure), stop.clone()));
         }
         listeners.spawn(Arc::clone(&shared).accept(listener, port, None, stop));
         let mut health = tokio::time::interval(Duration::from_millis(250));
@@ -191,7 +192,7 @@ impl<S: ResourceSource> Shared<S> {
         self: Arc<Self>,
         listener: TcpListener,
         port: Arc<Port>,
-        tls: Option<Arc<TlsContext>>,
+        secure: Option<Arc<SecurePort>>,
         mut stop: watch::Receiver<bool>,
     ) -> JoinSet<()> {
         let mut connections = JoinSet::new();
@@ -204,9 +205,10 @@ impl<S: ResourceSource> Shared<S> {
                 },
                 accepted = accept_one(&listener, &port) => match accepted {
                     Ok((io, peer)) => if let Some(accepted) = self.admit(&port, &io, peer) {
-                        match &tls {
-                            Some(tls) => {
-                                connections.spawn(Arc::clone(&self).serve_tls(io, accepted, Arc::clone(tls)));
+                        match &secure {
+                            Some(secure) => {
+                                let secure = Arc::clone(secure);
+                                connections.spawn(Arc::clone(&self).serve_tls(io, accepted, secure));
                             }
                             None => {
                                 connections.spawn(Arc::clone(&self).serve(io, accepted, None));

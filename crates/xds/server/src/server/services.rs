@@ -107,7 +107,7 @@ fn ads_descriptors() -> FileDescriptorSet {
     FileDescriptorSet { file: files.into_values().collect() }
 }
 
-/// Limits of one call's request. The client of a call is not authenticated.
+/// Limits of one call's request. The client of a health or reflection call is not authenticated.
 pub(super) struct CallLimits {
     pub(super) bytes: usize,
     /// Maximum time for the whole request.
@@ -115,8 +115,8 @@ pub(super) struct CallLimits {
     pub(super) recorder: Arc<dyn Recorder>,
 }
 
-/// Request body of h2 for tonic's services.
-struct Incoming {
+/// Request body of h2 for tonic's services and for methods.
+pub(super) struct Incoming {
     body: RecvStream,
     limits: CallLimits,
     messages: Messages,
@@ -126,7 +126,7 @@ struct Incoming {
 }
 
 impl Incoming {
-    fn new(body: RecvStream, limits: CallLimits) -> Self {
+    pub(super) fn new(body: RecvStream, limits: CallLimits) -> Self {
         let until = Box::pin(tokio::time::sleep(limits.time));
         Self { body, limits, messages: Messages::default(), said: 0, until }
     }

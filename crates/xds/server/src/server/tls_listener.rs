@@ -2,6 +2,7 @@
 //!
 //! Until its handshake is complete, a connection costs a task and its socket; the accept loop waits for none.
 
+use super::method::UnaryMethod;
 use super::port::Port;
 use super::{Accepted, ServerConfig, ServerError, Shared, listen};
 use crate::recorder::HandshakeResult;
@@ -22,6 +23,14 @@ pub struct TlsListenerConfig {
     pub tls: Arc<Tls>,
     /// Authenticators for clients without a certificate, in this order.
     pub authenticators: Vec<Arc<dyn Authenticator>>,
+    /// Methods beside ADS, for authenticated clients.
+    pub methods: Vec<Arc<dyn UnaryMethod>>,
+}
+
+/// State of the secure listener that its connections share.
+pub(super) struct SecurePort {
+    tls: TlsContext,
+    methods: Vec<Arc<dyn UnaryMethod>>,
 }
 
 /// A bound secure listener.
@@ -29,7 +38,7 @@ pub(super) struct TlsListener {
     pub(super) listener: TcpListener,
     pub(super) local: SocketAddr,
     pub(super) port: Arc<Port>,
-    pub(super) tls: Arc<TlsContext>,
+    pub(super) secure: Arc<SecurePort>,
 }
 
 /// Result of a TLS handshake: the client's proven identities, and how to authenticate it without them.
@@ -38,22 +47,36 @@ pub(super) struct TlsClient {
     pub(super) authentication: Arc<Authentication>,
     /// The identities of the certificate.
     pub(super) certificate: Authenticated,
+    secure: Arc<SecurePort>,
+}
+
+impl TlsClient {
+    /// Returns the method with this path.
+    pub(super) fn method(&self, path: &str) -> Option<Arc<dyn UnaryMethod>> {
+        self.secure.methods.iter().find(|method| method.path() == path).cloned()
+    }
 }
 
 impl TlsListener {
     pub(super) fn bind(secure: TlsListenerConfig, config: &ServerConfig) -> Result<Self, ServerError> {
-        let TlsListenerConfig { address, tls, authenticators } = secure;
+        let TlsListenerConfig { address, tls, authenticators, methods } = secure;
         let (listener, local) =
             listen(address).map_err(|source| ServerError::BindSecure { address, source })?;
         let authentication = Authentication::new("xDS", authenticators, config.authentication_timeout);
-        let tls = TlsContext::new(tls, authentication);
-        Ok(Self { listener, local, port: Port::new(config), tls: Arc::new(tls) })
+        let secure = SecurePort { tls: TlsContext::new(tls, authentication), methods };
+        Ok(Self { listener, local, port: Port::new(config), secure: Arc::new(secure) })
     }
 }
 
 impl<S: ResourceSource> Shared<S> {
     /// Serves one connection of the secure listener until it ends.
-    pub(super) async fn serve_tls(self: Arc<Self>, io: TcpStream, accepted: Accepted, tls: Arc<TlsContext>) {
+    pub(super) async fn serve_tls(
+        self: Arc<Self>,
+        io: TcpStream,
+        accepted: Accepted,
+        secure: Arc<SecurePort>,
+    ) {
+        let tls = &secure.tls;
         let recorder = self.fanout.recorder.clone();
         let peer = accepted.peer;
         let limited = tokio::time::timeout(self.config.handshake_timeout, Box::pin(tls.handshake(io)));
@@ -82,7 +105,8 @@ impl<S: ResourceSource> Shared<S> {
         };
         recorder.handshake(HandshakeResult::Completed);
         let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
-        let client = TlsClient { authentication: tls.authentication().clone(), certificate };
+        let authentication = tls.authentication().clone();
+        let client = TlsClient { authentication, certificate, secure };
         // Boxed: the state is large, and would be moved at each step.
         self.serve(Box::new(stream), accepted, Some(client)).await;
     }

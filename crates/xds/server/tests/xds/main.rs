@@ -8,6 +8,7 @@ mod collections;
 mod delta;
 mod environment;
 mod limits;
+mod methods;
 mod order;
 mod parts;
 mod properties;

@@ -8,7 +8,7 @@ use pilotfish_identity::{Authenticator, Authorities, Call, Pem, Proof, ServerCer
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use pilotfish_xds::{ALPN, Fanout, Server, ServerConfig, TlsListenerConfig};
+use pilotfish_xds::{ALPN, Fanout, Server, ServerConfig, TlsListenerConfig, UnaryMethod};
 use prost::Message;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -24,10 +24,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-const WEB: &str = "spiffe://cluster.local/ns/ns/sa/web";
+pub(crate) const WEB: &str = "spiffe://cluster.local/ns/ns/sa/web";
 
 /// Nothing takes that long, unless it hangs.
-async fn soon<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it happens in time")
 }
 
@@ -62,9 +62,9 @@ impl Authenticator for Passwords {
     }
 }
 
-struct Running {
+pub(crate) struct Running {
     fanout: Arc<Fanout<Memory>>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     secure: SocketAddr,
     root: CertificateDer<'static>,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -73,6 +73,11 @@ struct Running {
 }
 
 fn start(config: ServerConfig) -> Running {
+    start_with(config, Vec::new())
+}
+
+/// Starts a server that serves these methods as well.
+pub(crate) fn start_with(config: ServerConfig, methods: Vec<Arc<dyn UnaryMethod>>) -> Running {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -85,7 +90,7 @@ fn start(config: ServerConfig) -> Running {
     let authorities = Authorities::from_pem(&[pem("roots", roots.as_bytes())]).unwrap();
     let tls = Arc::new(Tls::new(certificate, authorities, ALPN).unwrap());
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let secure = TlsListenerConfig { address: any, tls, authenticators: vec![Arc::new(Passwords)] };
+    let secure = TlsListenerConfig { address: any, tls, authenticators: vec![Arc::new(Passwords)], methods };
     let fanout = crate::support::fanout();
     let bound = Server::new(Arc::clone(&fanout), config).with_secure(Some(secure)).bind(any).unwrap();
     let (address, secure) = (bound.local_addr(), bound.secure_addr().unwrap());
@@ -120,7 +125,7 @@ impl Running {
         TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), io).await
     }
 
-    async fn client(&self, identity: Option<&str>) -> SendRequest<Bytes> {
+    pub(crate) async fn client(&self, identity: Option<&str>) -> SendRequest<Bytes> {
         let io = soon(self.tls(identity, b"h2")).await.unwrap();
         let (client, connection) = soon(h2::client::handshake(io)).await.unwrap();
         tokio::spawn(connection);
@@ -158,7 +163,7 @@ async fn ask(client: &SendRequest<Bytes>, password: Option<&str>) -> HeaderMap {
     head.headers
 }
 
-fn status(headers: &HeaderMap) -> (&str, &str) {
+pub(crate) fn status(headers: &HeaderMap) -> (&str, &str) {
     let text = |name: &str| headers.get(name).map_or("", |value| value.to_str().unwrap());
     (text("grpc-status"), text("grpc-message"))
 }

@@ -1,0 +1,100 @@
+//! Errors of the authority. No message holds a part of a key.
+
+use std::time::Duration;
+
+/// The key or the certificates of an authority cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The text has no certificate.
+    #[error("{0}: no certificate in PEM")]
+    NoCertificate(String),
+    /// A certificate cannot be parsed, or is not one of an authority.
+    #[error("{origin}: {reason}")]
+    Certificate {
+        /// The file or other source.
+        origin: String,
+        reason: String,
+    },
+    /// The key cannot be parsed, or is of another type.
+    #[error(
+        "{origin}: no private key of an authority (EC P-256 or P-384, RSA of 2048 to 4096 bits): {reason}"
+    )]
+    Key {
+        /// The file or other source.
+        origin: String,
+        reason: String,
+    },
+    /// Certificate and key are valid, but do not match.
+    #[error("{certificate} and {key} do not belong together")]
+    Mismatch {
+        /// The source of the certificate.
+        certificate: String,
+        /// The source of the key.
+        key: String,
+    },
+    /// The certificate is not self-signed, and no root was given.
+    #[error("{0} is not self-signed: the root certificate is missing")]
+    NoRoot(String),
+    /// Clients that trust the roots would reject what the authority signs.
+    #[error("certificates signed by {origin} do not verify with its roots: {reason}")]
+    Chain {
+        /// The source of the authority's certificate.
+        origin: String,
+        reason: String,
+    },
+    /// A new authority cannot be created.
+    #[error("an authority cannot be created: {0}")]
+    Create(String),
+}
+
+/// A certificate request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Longer than [`MAX_REQUEST_BYTES`](crate::MAX_REQUEST_BYTES).
+    #[error("the certificate request has more than {0} bytes")]
+    TooLong(usize),
+    /// Not one PEM section of a certificate request.
+    #[error("not a certificate request in PEM")]
+    Pem,
+    /// The DER is malformed, or is followed by other bytes.
+    #[error("the certificate request cannot be parsed")]
+    Malformed,
+    /// The key is of another type or size.
+    #[error("the key of the certificate request is neither EC P-256, EC P-384 nor RSA of 2048 to 8192 bits")]
+    Key,
+    /// The request is not signed with its own key.
+    #[error("the signature of the certificate request does not match its key")]
+    Signature,
+}
+
+/// A certificate is not signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A validity was requested that is longer than allowed.
+    #[error("the requested validity of {asked} seconds is longer than the maximum of {} seconds", max.as_secs())]
+    Lifetime {
+        /// Requested validity in seconds.
+        asked: i64,
+        max: Duration,
+    },
+    /// The authority itself is not valid at that time.
+    #[error("the certificate of the authority has expired")]
+    Expired,
+    /// Error of the library.
+    #[error("the certificate cannot be created: {0}")]
+    Create(String),
+}
+
+impl From<rcgen::Error> for SignError {
+    fn from(error: rcgen::Error) -> Self {
+        Self::Create(error.to_string())
+    }
+}
+
+impl From<time::error::ComponentRange> for SignError {
+    fn from(error: time::error::ComponentRange) -> Self {
+        Self::Create(error.to_string())
+    }
+}

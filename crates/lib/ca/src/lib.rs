@@ -1,0 +1,28 @@
+//! The certificate authority of a mesh: reads its key and certificates, checks certificate requests, and
+//! signs workload certificates for SPIFFE identities that clients proved.
+//!
+//! No IO and no clock: callers read files and pass the time. A request says which key is certified, and
+//! nothing else: identity, validity and usage are the authority's.
+//!
+//! ```text
+//! AuthorityPem ─ from_pem ─▶ Authority ─ sign(CertificateRequest, WorkloadId, lifetime) ─▶ chain in PEM
+//!       ▲
+//! SelfSigned ─ create
+//! ```
+
+mod authority;
+mod error;
+mod key;
+mod lifetime;
+mod request;
+mod self_signed;
+mod serving;
+#[cfg(test)]
+mod tests;
+
+pub use authority::{Authority, AuthorityPem};
+pub use error::{AuthorityError, RequestError, SignError};
+pub use lifetime::Lifetimes;
+pub use request::{CertificateRequest, MAX_REQUEST_BYTES};
+pub use self_signed::SelfSigned;
+pub use serving::Serving;

@@ -1,0 +1,59 @@
+//! Certificate requests (PKCS#10) of workloads.
+
+use crate::RequestError;
+use rcgen::SubjectPublicKeyInfo;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::oid_registry::{
+    OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA384WITHRSA, OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256,
+    OID_SIG_ECDSA_WITH_SHA384,
+};
+use x509_parser::prelude::FromDer;
+
+/// Maximum length of a certificate request in PEM. One with an RSA key of 8192 bits has 3 KiB.
+pub const MAX_REQUEST_BYTES: usize = 8 << 10;
+
+/// Tags of the PEM section; the second is the one of older tools.
+const TAGS: [&str; 2] = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
+
+/// A certificate request whose signature was verified. Only its public key counts: whatever else it claims is
+/// ignored.
+#[derive(Debug)]
+pub struct CertificateRequest {
+    pub(crate) key: SubjectPublicKeyInfo,
+}
+
+impl CertificateRequest {
+    /// Parses a request, and verifies that the client has the private key.
+    ///
+    /// # Errors
+    /// When it is too long or malformed, has another type of key, or is signed by another key.
+    pub fn from_pem(text: &str) -> Result<Self, RequestError> {
+        if text.len() > MAX_REQUEST_BYTES {
+            return Err(RequestError::TooLong(MAX_REQUEST_BYTES));
+        }
+        let section = pem::parse(text).map_err(|_| RequestError::Pem)?;
+        if !TAGS.contains(&section.tag()) {
+            return Err(RequestError::Pem);
+        }
+        let parsed = X509CertificationRequest::from_der(section.contents());
+        let (rest, request) = parsed.map_err(|_| RequestError::Malformed)?;
+        if !rest.is_empty() || request.signature_value.unused_bits != 0 {
+            return Err(RequestError::Malformed);
+        }
+        // The library verifies signatures of other algorithms as well, as RSA with SHA-1.
+        let algorithms = [
+            OID_SIG_ECDSA_WITH_SHA256,
+            OID_SIG_ECDSA_WITH_SHA384,
+            OID_PKCS1_SHA256WITHRSA,
+            OID_PKCS1_SHA384WITHRSA,
+            OID_PKCS1_SHA512WITHRSA,
+        ];
+        if !algorithms.contains(&request.signature_algorithm.algorithm) {
+            return Err(RequestError::Key);
+        }
+        let public = request.certification_request_info.subject_pki.raw;
+        let key = SubjectPublicKeyInfo::from_der(public).map_err(|_| RequestError::Key)?;
+        request.verify_signature().map_err(|_| RequestError::Signature)?;
+        Ok(Self { key })
+    }
+}

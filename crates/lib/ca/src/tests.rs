@@ -1,0 +1,402 @@
+use super::*;
+use pilotfish_identity::{Pem, WorkloadId, spiffe_ids};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, date_time_ymd,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const WEB: WorkloadId<'_> =
+    WorkloadId { trust_domain: "cluster.local", namespace: "shop", service_account: "web" };
+
+const RSA_PKCS1: &str = include_str!("../testdata/rsa.pkcs1.pem");
+const RSA_PKCS8: &str = include_str!("../testdata/rsa.pkcs8.pem");
+const P256_SEC1: &str = include_str!("../testdata/p256.sec1.pem");
+const P256_PKCS8: &str = include_str!("../testdata/p256.pkcs8.pem");
+const P384_SEC1: &str = include_str!("../testdata/p384.sec1.pem");
+const P384_PKCS8: &str = include_str!("../testdata/p384.pkcs8.pem");
+const RSA_REQUEST: &str = include_str!("../testdata/rsa-2048.csr");
+
+/// The time of the tests.
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn pem<'a>(origin: &'a str, text: &'a str) -> Pem<'a> {
+    Pem { origin, text: text.as_bytes() }
+}
+
+/// A certificate of an authority with its key.
+struct Made {
+    params: CertificateParams,
+    key: KeyPair,
+    certificate: String,
+}
+
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2060, 1, 1);
+    params
+}
+
+fn root_with(params: CertificateParams, key: KeyPair) -> Made {
+    let certificate = params.self_signed(&key).unwrap().pem();
+    Made { params, key, certificate }
+}
+
+fn root() -> Made {
+    root_with(params("root"), KeyPair::generate().unwrap())
+}
+
+fn below(parent: &Made, params: CertificateParams) -> Made {
+    let key = KeyPair::generate().unwrap();
+    let issuer = Issuer::from_params(&parent.params, &parent.key);
+    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+    Made { params, key, certificate }
+}
+
+fn load(
+    certificate: &str,
+    key: &str,
+    chain: Option<&str>,
+    roots: Option<&str>,
+) -> Result<Authority, AuthorityError> {
+    let texts = AuthorityPem {
+        certificate: pem("ca-cert.pem", certificate),
+        key: pem("ca-key.pem", key),
+        chain: chain.map(|text| pem("cert-chain.pem", text)),
+        roots: roots.map(|text| pem("root-cert.pem", text)),
+    };
+    Authority::from_pem(&texts, now())
+}
+
+fn self_signed() -> Authority {
+    let made = SelfSigned::create(now()).unwrap();
+    load(&made.certificate, &made.key, None, None).unwrap()
+}
+
+fn request_of(key: &KeyPair) -> String {
+    CertificateParams::default().serialize_request(key).unwrap().pem().unwrap()
+}
+
+fn request() -> CertificateRequest {
+    CertificateRequest::from_pem(&request_of(&KeyPair::generate().unwrap())).unwrap()
+}
+
+/// The certificates of these texts, in order.
+fn ders(chain: &[String]) -> Vec<CertificateDer<'static>> {
+    let all = chain.concat();
+    CertificateDer::pem_slice_iter(all.as_bytes()).collect::<Result<_, _>>().unwrap()
+}
+
+/// Verifies a chain as a peer does that trusts its last certificate.
+fn verify(chain: &[String], at: SystemTime, usage: KeyUsage) -> Result<(), webpki::Error> {
+    let all = ders(chain);
+    let (leaf, others) = all.split_first().unwrap();
+    let (root, between) = others.split_last().unwrap();
+    let anchors = [anchor_from_trusted_cert(root).unwrap()];
+    let time = UnixTime::since_unix_epoch(at.duration_since(UNIX_EPOCH).unwrap());
+    let leaf = EndEntityCert::try_from(leaf).unwrap();
+    leaf.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &anchors, between, time, usage, None, None).map(drop)
+}
+
+#[test]
+fn signed_certificate_proves_the_identity_and_nothing_that_the_request_claims() {
+    let authority = self_signed();
+    for text in [
+        request_of(&KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()),
+        request_of(&KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap()),
+        // Claims spiffe://cluster.local/ns/kube-system/sa/admin.
+        RSA_REQUEST.to_owned(),
+        // Claims to be an authority, and the DNS name of the API server.
+        include_str!("../testdata/p256-extensions.csr").to_owned(),
+        include_str!("../testdata/p384-sha256.csr").to_owned(),
+    ] {
+        let request = CertificateRequest::from_pem(&text).unwrap();
+        let chain = authority.sign(&request, WEB, HOUR, now()).unwrap();
+        for usage in [KeyUsage::client_auth(), KeyUsage::server_auth()] {
+            verify(&chain, now(), usage).unwrap();
+        }
+        let all = ders(&chain);
+        assert_eq!(all.len(), 2, "leaf and root");
+        assert_eq!(spiffe_ids(Some(&all)).unwrap().identities, ["spiffe://cluster.local/ns/shop/sa/web"]);
+        let (_, leaf) = X509Certificate::from_der(&all[0]).unwrap();
+        assert_eq!(leaf.subject().iter().count(), 0, "an empty subject");
+        let names = leaf.subject_alternative_name().unwrap().unwrap();
+        assert_eq!((names.critical, names.value.general_names.len()), (true, 1));
+        let usage = leaf.key_usage().unwrap().unwrap().value;
+        assert_eq!(usage.flags, 0b101, "digital signature and key encipherment");
+        let usage = leaf.extended_key_usage().unwrap().unwrap().value;
+        assert!(usage.client_auth && usage.server_auth && !usage.any && usage.other.is_empty());
+        let constraints = leaf.basic_constraints().unwrap().unwrap();
+        assert!(constraints.critical && !constraints.value.ca);
+    }
+}
+
+#[test]
+fn validity_begins_ten_minutes_back_and_ends_with_the_authority_at_the_latest() {
+    let mut short = params("root");
+    short.not_after = date_time_ymd(2027, 1, 15) + Duration::from_secs(9 * 3600);
+    let short = root_with(short, KeyPair::generate().unwrap());
+    let short = load(&short.certificate, &short.key.serialize_pem(), None, None).unwrap();
+    let since = |at: SystemTime| i64::try_from(at.duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
+    let left = Duration::from_secs(u64::try_from(since(short.expires()) - since(now())).unwrap());
+    assert!(left < HOUR * 24, "the authority expires within a day");
+    for (authority, lifetime, expected) in
+        [(&self_signed(), HOUR, HOUR), (&short, HOUR * 24, left), (&short, Duration::MAX, left)]
+    {
+        let chain = authority.sign(&request(), WEB, lifetime, now()).unwrap();
+        let all = ders(&chain);
+        let (_, leaf) = X509Certificate::from_der(&all[0]).unwrap();
+        assert_eq!(leaf.validity().not_before.timestamp(), since(now()) - 600);
+        assert_eq!(leaf.validity().not_after.timestamp(), since(now() + expected));
+        let client = || KeyUsage::client_auth();
+        verify(&chain, now() - Duration::from_secs(300), client()).unwrap();
+        verify(&chain, now() + expected + HOUR, client()).unwrap_err();
+    }
+    let late = short.sign(&request(), WEB, HOUR, short.expires());
+    assert!(matches!(late, Err(SignError::Expired)), "{late:?}");
+}
+
+#[test]
+fn serial_numbers_are_random() {
+    let (authority, request) = (self_signed(), request());
+    let serials: BTreeSet<_> = (0..20)
+        .map(|_| {
+            let chain = authority.sign(&request, WEB, HOUR, now()).unwrap();
+            let (_, leaf) = X509Certificate::from_der(&ders(&chain)[0])
+                .map(|(r, c)| (r.len(), c.raw_serial().to_vec()))
+                .unwrap();
+            assert!(leaf.len() > 8, "{leaf:?}");
+            leaf
+        })
+        .collect();
+    assert_eq!(serials.len(), 20);
+}
+
+#[test]
+fn each_encoding_of_a_key_signs() {
+    for (pkcs8, other) in [(RSA_PKCS8, RSA_PKCS1), (P256_PKCS8, P256_SEC1), (P384_PKCS8, P384_SEC1)] {
+        let root = root_with(params("root"), KeyPair::from_pem(pkcs8).unwrap());
+        for key in [pkcs8, other] {
+            let authority = load(&root.certificate, key, None, None).unwrap();
+            let chain = authority.sign(&request(), WEB, HOUR, now()).unwrap();
+            verify(&chain, now(), KeyUsage::client_auth()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn plugged_in_intermediate_is_followed_by_its_chain_and_the_roots() {
+    let root = root();
+    let upper = below(&root, params("upper"));
+    let lower = below(&upper, params("lower"));
+    let key = lower.key.serialize_pem();
+    let both = format!("{}{}", lower.certificate, upper.certificate);
+    let all = format!("{both}{}", root.certificate);
+    for (certificate, chain) in [
+        // As Istio's documentation builds them: the chain repeats the authority and the root.
+        (lower.certificate.as_str(), Some(all.as_str())),
+        (lower.certificate.as_str(), Some(upper.certificate.as_str())),
+        // As `tls.crt` of cert-manager.
+        (both.as_str(), None),
+        (all.as_str(), None),
+    ] {
+        let authority = load(certificate, &key, chain, Some(&root.certificate)).unwrap();
+        let chain = authority.sign(&request(), WEB, HOUR, now()).unwrap();
+        assert_eq!(
+            ders(&chain)[1..],
+            ders(&[lower.certificate.clone(), upper.certificate.clone(), root.certificate.clone()])
+        );
+        verify(&chain, now(), KeyUsage::server_auth()).unwrap();
+        assert_eq!(ders(&[authority.roots_pem()]), ders(std::slice::from_ref(&root.certificate)));
+    }
+}
+
+#[test]
+fn all_roots_are_the_last_text_of_a_chain() {
+    let (old, new) = (root(), root());
+    let lower = below(&old, params("lower"));
+    let roots = format!("{}{}", old.certificate, new.certificate);
+    let authority = load(&lower.certificate, &lower.key.serialize_pem(), None, Some(&roots)).unwrap();
+    let chain = authority.sign(&request(), WEB, HOUR, now()).unwrap();
+    let counts: Vec<_> = chain.iter().map(|text| text.matches("BEGIN CERTIFICATE").count()).collect();
+    assert_eq!(counts, [1, 1, 2], "leaf, intermediate, roots");
+    assert_eq!(ders(&chain[2..]), ders(&[roots]));
+}
+
+#[test]
+fn unusable_authority_is_refused_with_the_file_and_without_the_key() {
+    let (root, other) = (root(), self::root());
+    let lower = below(&root, params("lower"));
+    let mut leaf = params("leaf");
+    leaf.is_ca = IsCa::ExplicitNoCa;
+    let leaf = below(&root, leaf);
+    let mut signer = params("signs nothing");
+    signer.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    let no_signer = below(&root, signer);
+    let mut old = params("old");
+    old.not_after = date_time_ymd(2021, 1, 1);
+    let old = below(&root, old);
+    let mut old_root = params("old root");
+    old_root.not_after = date_time_ymd(2021, 1, 1);
+    let old_root = root_with(old_root, KeyPair::generate().unwrap());
+    let mut last = params("last");
+    last.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let last = below(&root, last);
+    let beyond = below(&last, params("beyond"));
+    let key = |made: &Made| made.key.serialize_pem();
+    let ed = KeyPair::generate_for(&PKCS_ED25519).unwrap().serialize_pem();
+    let roots = Some(root.certificate.as_str());
+    for (certificate, key, chain, roots, expected) in [
+        ("", key(&root), None, None, "ca-cert.pem: no certificate in PEM"),
+        (&root.key.serialize_pem(), key(&root), None, None, "ca-cert.pem: no certificate in PEM"),
+        (&root.certificate, String::new(), None, None, "ca-key.pem: no private key"),
+        (&root.certificate, ed, None, None, "ca-key.pem: no private key"),
+        (&root.certificate, key(&other), None, None, "ca-cert.pem and ca-key.pem do not belong together"),
+        (&lower.certificate, key(&lower), None, None, "ca-cert.pem is not self-signed"),
+        (
+            &lower.certificate,
+            key(&lower),
+            None,
+            Some(other.certificate.as_str()),
+            "certificates signed by ca-cert.pem",
+        ),
+        (
+            &leaf.certificate,
+            key(&leaf),
+            None,
+            roots,
+            "ca-cert.pem: it is not the certificate of an authority",
+        ),
+        (&no_signer.certificate, key(&no_signer), None, roots, "ca-cert.pem: its key must not sign"),
+        (&old.certificate, key(&old), None, roots, "certificates signed by ca-cert.pem do not verify"),
+        (
+            &old_root.certificate,
+            key(&old_root),
+            None,
+            None,
+            "certificates signed by ca-cert.pem do not verify",
+        ),
+        (
+            &beyond.certificate,
+            key(&beyond),
+            Some(last.certificate.as_str()),
+            roots,
+            "certificates signed by ca-cert.pem",
+        ),
+        (&lower.certificate, key(&lower), Some(""), roots, "cert-chain.pem: no certificate"),
+        (&lower.certificate, key(&lower), None, Some(""), "root-cert.pem: no certificate"),
+    ] {
+        let error = load(certificate, &key, chain, roots).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{expected}: {error}");
+        assert!(key.lines().nth(1).is_none_or(|secret| !error.contains(secret)), "{error}");
+    }
+}
+
+#[test]
+fn requests_with_weak_or_foreign_keys_are_refused() {
+    let ed = request_of(&KeyPair::generate_for(&PKCS_ED25519).unwrap());
+    for (text, expected) in [
+        (include_str!("../testdata/rsa-1024.csr"), RequestError::Signature),
+        (include_str!("../testdata/rsa-1024-sha1.csr"), RequestError::Key),
+        (include_str!("../testdata/rsa-sha1.csr"), RequestError::Key),
+        (include_str!("../testdata/p521.csr"), RequestError::Key),
+        (include_str!("../testdata/secp256k1.csr"), RequestError::Key),
+        (&ed, RequestError::Key),
+    ] {
+        assert_eq!(CertificateRequest::from_pem(text).unwrap_err(), expected, "{text}");
+    }
+}
+
+#[test]
+fn malformed_requests_are_refused_without_a_panic() {
+    let good = request_of(&KeyPair::generate().unwrap());
+    let der = pem::parse(&good).unwrap().into_contents();
+    let text = |tag: &str, der: Vec<u8>| pem::encode(&pem::Pem::new(tag, der));
+    let request = |der| text("CERTIFICATE REQUEST", der);
+    assert!(CertificateRequest::from_pem(&text("NEW CERTIFICATE REQUEST", der.clone())).is_ok());
+    let long = "x".repeat(MAX_REQUEST_BYTES + 1);
+    for (text, expected) in [
+        (String::new(), RequestError::Pem),
+        ("no request".into(), RequestError::Pem),
+        (text("CERTIFICATE", der.clone()), RequestError::Pem),
+        (long, RequestError::TooLong(MAX_REQUEST_BYTES)),
+        (request(vec![]), RequestError::Malformed),
+        (request([der.clone(), vec![0]].concat()), RequestError::Malformed),
+        (request(vec![0x30; 4000]), RequestError::Malformed),
+        (request(vec![0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), RequestError::Malformed),
+    ] {
+        assert_eq!(CertificateRequest::from_pem(&text).unwrap_err(), expected, "{text}");
+    }
+    for length in 0..der.len() {
+        assert!(CertificateRequest::from_pem(&request(der[..length].to_vec())).is_err(), "{length} bytes");
+    }
+}
+
+#[test]
+fn each_changed_byte_of_a_request_breaks_its_signature() {
+    let good = request_of(&KeyPair::generate().unwrap());
+    let der = pem::parse(&good).unwrap().into_contents();
+    // Its tag is neither signed nor checked by the parser.
+    let algorithm = der.windows(4).position(|bytes| bytes == [0x30, 0x0a, 0x06, 0x08]).unwrap();
+    for place in (0..der.len()).filter(|place| *place != algorithm) {
+        let mut changed = der.clone();
+        changed[place] ^= 1;
+        let text = pem::encode(&pem::Pem::new("CERTIFICATE REQUEST", changed));
+        assert!(CertificateRequest::from_pem(&text).is_err(), "byte {place}");
+    }
+}
+
+#[test]
+fn validity_is_the_default_where_none_is_asked_for_and_never_above_the_maximum() {
+    let rules = Lifetimes { default: HOUR, max: HOUR * 2 };
+    for (asked, expected) in [
+        (0, Some(HOUR)),
+        (-1, Some(HOUR)),
+        (i64::MIN, Some(HOUR)),
+        (60, Some(HOUR / 60)),
+        (7200, Some(HOUR * 2)),
+        (7201, None),
+        (i64::MAX, None),
+    ] {
+        assert_eq!(rules.of(asked).ok(), expected, "{asked}");
+    }
+    let error = rules.of(7201).unwrap_err().to_string();
+    assert_eq!(error, "the requested validity of 7201 seconds is longer than the maximum of 7200 seconds");
+}
+
+#[test]
+fn server_certificate_has_the_names() {
+    let authority = self_signed();
+    let names = ["istiod.istio-system.svc", "127.0.0.1", "::1"].map(str::to_owned).into();
+    let certified = authority.server(&names, HOUR, now()).unwrap();
+    let leaf = EndEntityCert::try_from(certified.end_entity_cert().unwrap()).unwrap();
+    for name in names {
+        leaf.verify_is_valid_for_subject_name(&name.as_str().try_into().unwrap()).unwrap();
+    }
+    let serving = Serving::new(certified);
+    assert!(format!("{serving:?}").len() < 20, "no key: {serving:?}");
+    assert!(authority.server(&BTreeSet::from(["\u{e9}".to_owned()]), HOUR, now()).is_err());
+}
+
+#[test]
+fn debug_output_shows_no_key() {
+    let made = SelfSigned::create(now()).unwrap();
+    let secret = made.key.lines().nth(1).unwrap().to_owned();
+    let shown = format!("{made:?}");
+    assert!(!shown.contains(&secret), "{shown}");
+    let shown = format!("{:?}", load(&made.certificate, &made.key, None, None).unwrap());
+    assert!(shown.contains("elided") && !shown.contains("Ecdsa"), "{shown}");
+}

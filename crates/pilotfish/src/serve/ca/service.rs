@@ -1,0 +1,209 @@
+//! `istio.v1.auth.IstioCertificateService/CreateCertificate`: signs for the identity that a client proved.
+
+use super::Ca;
+use crate::control::shared::Shared;
+use crate::recorder::PrometheusRecorder;
+use crate::serve::mesh::{trust_domain, with_mesh};
+use bytes::Bytes;
+use pilotfish_admission::{LogLimit, Rate, network_of};
+use pilotfish_ca::{Authority, CertificateRequest, SignError};
+use pilotfish_identity::{Proof, WorkloadId};
+use pilotfish_model::World;
+use pilotfish_xds::{Limit, Recorder, UnaryAnswer, UnaryMethod};
+use prost::Message;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::Semaphore;
+use tonic::{Code, Status};
+
+/// Certificate requests of one identity per second; ten times as many in a burst.
+pub(crate) const IDENTITY_CERTIFICATES: u32 = 200;
+/// Certificate requests of one address per second, before the client is authenticated; ten times as many in a
+/// burst.
+pub(crate) const ADDRESS_CERTIFICATES: u32 = 200;
+/// Metadata field by which a node proxy requests a certificate for another identity.
+const IMPERSONATED: &str = "ImpersonatedIdentity";
+
+/// Request message.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct IstioCertificateRequest {
+    /// Certificate request in PEM.
+    #[prost(string, tag = "1")]
+    pub(super) csr: String,
+    /// Requested validity in seconds.
+    #[prost(int64, tag = "3")]
+    pub(super) validity_duration: i64,
+    #[prost(message, optional, tag = "4")]
+    pub(super) metadata: Option<prost_types::Struct>,
+}
+
+/// Response message.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct IstioCertificateResponse {
+    /// Certificates in PEM, the leaf first and all roots in the last text.
+    #[prost(string, repeated, tag = "1")]
+    pub(super) cert_chain: Vec<String>,
+}
+
+/// The certificate service.
+pub(crate) struct CaService {
+    ca: Arc<Ca>,
+    shared: Arc<Shared>,
+    recorder: Arc<PrometheusRecorder>,
+    identities: Rate<String>,
+    addresses: Rate<IpAddr>,
+    /// Limits the processors that sign at a time, so that streams go on during a storm of requests.
+    processors: Arc<Semaphore>,
+    log: LogLimit,
+}
+
+impl CaService {
+    pub(crate) fn new(ca: Arc<Ca>, shared: Arc<Shared>, recorder: Arc<PrometheusRecorder>) -> Self {
+        let processors = available_parallelism().map_or(1, |all| (all.get() / 2).max(1));
+        Self {
+            ca,
+            shared,
+            recorder,
+            identities: Rate::new(IDENTITY_CERTIFICATES, IDENTITY_CERTIFICATES * 10),
+            addresses: Rate::new(ADDRESS_CERTIFICATES, ADDRESS_CERTIFICATES * 10),
+            processors: Arc::new(Semaphore::new(processors)),
+            log: LogLimit::default(),
+        }
+    }
+
+    async fn create(&self, proof: &Proof, request: &[u8]) -> Result<IstioCertificateResponse, Status> {
+        let metrics = &self.recorder.metrics().ca;
+        let request = IstioCertificateRequest::decode(request)
+            .map_err(|error| Status::invalid_argument(format!("malformed request: {error}")))?;
+        let identity =
+            identity(proof, &self.shared.world()).inspect_err(|_| metrics.authentication_failures.inc())?;
+        if is_impersonating(&request) {
+            metrics.authentication_failures.inc();
+            return Err(Status::permission_denied(
+                "certificates for other identities than the client's are not signed",
+            ));
+        }
+        let admitted = self.identities.take(identity.clone(), Instant::now());
+        admitted.map_err(|wait| self.too_many(Limit::IdentityCertificates, IDENTITY_CERTIFICATES, wait))?;
+        let lifetime = self.ca.lifetimes.of(request.validity_duration);
+        let signed = match lifetime {
+            Ok(lifetime) => self.sign(identity, request.csr, lifetime).await?,
+            Err(error) => Err(error),
+        };
+        let cert_chain = signed.map_err(|error| self.failed(&error))?;
+        metrics.signed.inc();
+        Ok(IstioCertificateResponse { cert_chain })
+    }
+
+    /// Checks the request and signs on a thread for blocking work.
+    async fn sign(
+        &self,
+        identity: String,
+        csr: String,
+        lifetime: Duration,
+    ) -> Result<Result<Vec<String>, SignError>, Status> {
+        let turn = Arc::clone(&self.processors).acquire_owned().await;
+        let turn = turn.map_err(|error| Status::internal(error.to_string()))?;
+        let authority = self.ca.authority.load_full();
+        let signing = tokio::task::spawn_blocking(move || {
+            let signed = sign(&authority, &identity, &csr, lifetime, SystemTime::now());
+            drop(turn);
+            signed
+        });
+        signing.await.map_err(|error| Status::internal(error.to_string()))
+    }
+
+    fn too_many(&self, limit: Limit, allowed: u32, wait: Duration) -> Status {
+        self.recorder.limit_exceeded(limit);
+        let (limit, wait) = (limit.as_str(), wait.as_secs_f64());
+        Status::resource_exhausted(format!(
+            "too many certificate requests: {allowed} a second are allowed; try again after {wait:.1} s (limit {limit})"
+        ))
+    }
+
+    /// Counts an error under istiod's names and returns its status.
+    fn failed(&self, error: &SignError) -> Status {
+        let metrics = &self.recorder.metrics().ca;
+        let (name, code) = match error {
+            SignError::Request(_) => ("CSR_ERROR", Code::InvalidArgument),
+            SignError::Lifetime { .. } => ("TTL_ERROR", Code::InvalidArgument),
+            SignError::Expired => ("CA_NOT_READY", Code::Internal),
+            SignError::Create(_) => ("CERT_GEN_ERROR", Code::Internal),
+        };
+        if matches!(error, SignError::Request(_)) {
+            metrics.request_errors.inc();
+        }
+        metrics.sign_errors.with_label_values(&[name]).inc();
+        Status::new(code, error.to_string())
+    }
+}
+
+impl UnaryMethod for CaService {
+    fn path(&self) -> &'static str {
+        "/istio.v1.auth.IstioCertificateService/CreateCertificate"
+    }
+
+    fn admit(&self, client: IpAddr) -> Result<(), Status> {
+        self.recorder.metrics().ca.requests.inc();
+        let admitted = self.addresses.take(network_of(client), Instant::now());
+        admitted.map_err(|wait| self.too_many(Limit::AddressCertificates, ADDRESS_CERTIFICATES, wait))
+    }
+
+    fn unauthenticated(&self) {
+        self.recorder.metrics().ca.authentication_failures.inc();
+    }
+
+    fn call(&self, client: SocketAddr, proof: Proof, request: Bytes) -> UnaryAnswer<'_> {
+        Box::pin(async move {
+            let answer = self.create(&proof, &request).await;
+            if let Err(status) = &answer
+                && let Some(left_out) = self.log.allow(Instant::now())
+            {
+                let (identity, error) = (proof.identities.concat(), status.message());
+                tracing::warn!(%client, identity, error, left_out, "no certificate was signed for a client");
+            }
+            answer.map(|response| response.encode_to_vec().into())
+        })
+    }
+}
+
+/// Returns the only identity of the client, if it is one of a workload of the mesh.
+fn identity(proof: &Proof, world: &World) -> Result<String, Status> {
+    let [identity] = proof.identities.as_slice() else {
+        return Err(Status::permission_denied("the client does not prove exactly one identity"));
+    };
+    let workload = WorkloadId::parse(identity).ok_or_else(|| {
+        Status::permission_denied(format!(
+            "{identity} is not the identity of a workload: spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT"
+        ))
+    })?;
+    let domain = workload.trust_domain;
+    if domain != trust_domain(world) && !with_mesh(world, |mesh| mesh.has_trust_domain(domain)) {
+        return Err(Status::permission_denied(format!("{domain} is not a trust domain of the mesh")));
+    }
+    Ok(identity.clone())
+}
+
+fn is_impersonating(request: &IstioCertificateRequest) -> bool {
+    let field = request.metadata.as_ref().and_then(|metadata| metadata.fields.get(IMPERSONATED));
+    match field.and_then(|value| value.kind.as_ref()) {
+        None => false,
+        Some(prost_types::value::Kind::StringValue(text)) => !text.is_empty(),
+        Some(_) => true,
+    }
+}
+
+fn sign(
+    authority: &Authority,
+    identity: &str,
+    csr: &str,
+    lifetime: Duration,
+    now: SystemTime,
+) -> Result<Vec<String>, SignError> {
+    let request = CertificateRequest::from_pem(csr)?;
+    let identity = WorkloadId::parse(identity)
+        .ok_or_else(|| SignError::Create(format!("{identity} is not the identity of a workload")))?;
+    authority.sign(&request, identity, lifetime, now)
+}

@@ -1,0 +1,241 @@
+use super::files::AuthorityFiles;
+use super::service::{
+    ADDRESS_CERTIFICATES, IDENTITY_CERTIFICATES, IstioCertificateRequest, IstioCertificateResponse,
+};
+use super::*;
+use crate::control::shared::Shared;
+use crate::recorder::PrometheusRecorder;
+use crate::settings::{CaArgs, RegistrationArgs, ServeArgs, SourceArgs, TlsArgs};
+use pilotfish_ca::SelfSigned;
+use pilotfish_identity::spiffe_ids;
+use pilotfish_registry::RegistryTable;
+use pilotfish_xds::UnaryMethod;
+use prost::Message;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
+
+fn settings(ca: &str, data: &Path) -> Settings {
+    let args = ServeArgs {
+        ca: CaArgs { ca: Some(ca.to_owned()), ..CaArgs::default() },
+        sources: SourceArgs { paths: vec![".".into()], ..SourceArgs::default() },
+        registration: RegistrationArgs { data_dir: Some(data.to_owned()), ..RegistrationArgs::default() },
+        tls: TlsArgs {
+            secure_xds_address: Some("127.0.0.1:0".into()),
+            ca_cert_files: vec!["Cargo.toml".into()],
+            ..TlsArgs::default()
+        },
+        ..ServeArgs::default()
+    };
+    args.check(RegistryTable::default()).unwrap()
+}
+
+fn open(ca: &str, data: &Path) -> Result<(Arc<Ca>, CaReload)> {
+    let metrics = Arc::new(Metrics::new("test").unwrap());
+    Ca::open(&settings(ca, data), &metrics).map(Option::unwrap)
+}
+
+fn write(folder: &TempDir, made: &SelfSigned) {
+    fs::write(folder.path().join("ca-cert.pem"), &made.certificate).unwrap();
+    fs::write(folder.path().join("ca-key.pem"), &made.key).unwrap();
+}
+
+#[test]
+fn self_signed_root_is_kept_for_this_user_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("new/data");
+    let (first, _) = open("self-signed", &data).unwrap();
+    let path = data.join("ca.pem");
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&data).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 1, "no other file is left");
+    let (second, _) = open("self-signed", &data).unwrap();
+    assert_eq!(first.roots_pem(), second.roots_pem(), "a restart keeps the root");
+    for mode in [0o640, 0o604, 0o660] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let error = format!("{:#}", open("self-signed", &data).err().unwrap());
+        assert!(error.contains("others may read it: chmod 600"), "{error}");
+    }
+}
+
+#[test]
+fn folder_has_the_names_of_istio_or_of_cert_manager() {
+    let now = SystemTime::now();
+    let made = SelfSigned::create(now).unwrap();
+    for names in [["ca-cert.pem", "ca-key.pem", "root-cert.pem"], ["tls.crt", "tls.key", "ca.crt"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = open(&format!("files={}", folder.path().display()), folder.path());
+        let error = format!("{:#}", missing.err().unwrap());
+        assert!(error.contains("neither ca-cert.pem and ca-key.pem nor tls.crt and tls.key"), "{error}");
+        for (name, text) in names.into_iter().zip([&made.certificate, &made.key, &made.certificate]) {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let texts = AuthorityFiles::Folder(folder.path().to_owned()).read().unwrap();
+        let der = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
+        assert_eq!(der(&texts.authority(now).unwrap().roots_pem()), der(&made.certificate));
+    }
+}
+
+#[test]
+fn new_files_are_put_in_force_and_broken_ones_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = SystemTime::now();
+    let (one, two) = (SelfSigned::create(now).unwrap(), SelfSigned::create(now).unwrap());
+    write(&folder, &one);
+    let (ca, mut reload) = open(&format!("files={}", folder.path().display()), folder.path()).unwrap();
+    let (first, serving) = (ca.roots_pem(), format!("{:p}", ca.serving.current()));
+    let mut step = || {
+        reload.step(reload.files.read(), now);
+        (ca.roots_pem(), format!("{:p}", ca.serving.current()), ca.metrics.ca.files_refused.get())
+    };
+    assert_eq!(step(), (first.clone(), serving.clone(), 0), "nothing changed");
+    fs::write(folder.path().join("ca-key.pem"), &two.key).unwrap();
+    assert_eq!(step(), (first.clone(), serving.clone(), 0), "the certificate may follow");
+    assert_eq!(step(), (first.clone(), serving.clone(), 1));
+    fs::write(folder.path().join("ca-cert.pem"), &two.certificate).unwrap();
+    let (roots, renewed, refused) = step();
+    assert!(roots != first && renewed != serving && refused == 0);
+}
+
+#[test]
+fn certificate_of_this_process_is_replaced_after_half_of_its_life() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ca, mut reload) = open("self-signed", folder.path()).unwrap();
+    let start = reload.renew - SERVING / 2;
+    let first = ca.serving.current();
+    for (after, renews) in [(SERVING / 2 - Duration::from_secs(1), false), (SERVING / 2, true)] {
+        reload.step(reload.files.read(), start + after);
+        assert_eq!(!Arc::ptr_eq(&first, &ca.serving.current()), renews, "{after:?}");
+    }
+    assert_eq!(reload.renew, start + SERVING);
+}
+
+struct Service {
+    _folder: TempDir,
+    service: CaService,
+    recorder: Arc<PrometheusRecorder>,
+}
+
+impl Service {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let metrics = Arc::new(Metrics::new("test").unwrap());
+        let settings = settings("self-signed", folder.path());
+        let (ca, _) = Ca::open(&settings, &metrics).unwrap().unwrap();
+        let recorder = Arc::new(PrometheusRecorder::new(metrics));
+        let service = CaService::new(ca, Arc::new(Shared::default()), recorder.clone());
+        Self { _folder: folder, service, recorder }
+    }
+
+    async fn call(
+        &self,
+        identities: &[&str],
+        request: Vec<u8>,
+    ) -> Result<Vec<CertificateDer<'static>>, Status> {
+        let identities: Vec<_> = identities.iter().map(|&identity| identity.to_owned()).collect();
+        let client = SocketAddr::from(([192, 0, 2, 1], 5));
+        let answer = self.service.call(client, identities.into(), request.into()).await?;
+        let chain = IstioCertificateResponse::decode(answer).unwrap().cert_chain;
+        Ok(chain.iter().map(|text| CertificateDer::from_pem_slice(text.as_bytes()).unwrap()).collect())
+    }
+
+    /// Values of the metrics that count requests.
+    fn counts(&self) -> String {
+        let metrics = &self.recorder.metrics().ca;
+        let errors =
+            ["CSR_ERROR", "TTL_ERROR"].map(|error| metrics.sign_errors.with_label_values(&[error]).get());
+        let (signed, refused, parsing) =
+            (metrics.signed.get(), metrics.authentication_failures.get(), metrics.request_errors.get());
+        format!("signed {signed}, refused {refused}, parsing {parsing}, CSR and TTL {errors:?}")
+    }
+}
+
+fn request() -> IstioCertificateRequest {
+    let csr = CertificateParams::default().serialize_request(&KeyPair::generate().unwrap()).unwrap();
+    IstioCertificateRequest { csr: csr.pem().unwrap(), validity_duration: 3600, metadata: None }
+}
+
+fn impersonating(value: prost_types::value::Kind) -> IstioCertificateRequest {
+    let value = prost_types::Value { kind: Some(value) };
+    let fields = [("ImpersonatedIdentity".to_owned(), value)].into();
+    IstioCertificateRequest { metadata: Some(prost_types::Struct { fields }), ..request() }
+}
+
+#[tokio::test]
+async fn certificate_is_for_the_proven_identity() {
+    use prost_types::value::Kind;
+    let service = Service::new();
+    let none = impersonating(Kind::StringValue(String::new()));
+    for request in [request(), none, IstioCertificateRequest { validity_duration: 0, ..request() }] {
+        let chain = service.call(&[WEB], request.encode_to_vec()).await.unwrap();
+        assert_eq!(chain.len(), 2);
+        assert_eq!(spiffe_ids(Some(&chain)).unwrap().identities, [WEB]);
+    }
+    assert_eq!(service.counts(), "signed 3, refused 0, parsing 0, CSR and TTL [0, 0]");
+}
+
+#[tokio::test]
+async fn errors_have_istiods_codes_and_metrics() {
+    use prost_types::value::Kind;
+    let service = Service::new();
+    let long = IstioCertificateRequest { validity_duration: 91 * 86_400, ..request() };
+    let bad = IstioCertificateRequest { csr: "no request".into(), ..request() };
+    let admin = impersonating(Kind::StringValue("spiffe://cluster.local/ns/kube-system/sa/admin".into()));
+    let odd = impersonating(Kind::NumberValue(1.0));
+    let good = request().encode_to_vec();
+    for (identities, request, code, text) in [
+        (&[WEB][..], vec![0xff], Code::InvalidArgument, "malformed request"),
+        (&[WEB], bad.encode_to_vec(), Code::InvalidArgument, "not a certificate request"),
+        (&[WEB], long.encode_to_vec(), Code::InvalidArgument, "longer than the maximum"),
+        (&[WEB], admin.encode_to_vec(), Code::PermissionDenied, "other identities"),
+        (&[WEB], odd.encode_to_vec(), Code::PermissionDenied, "other identities"),
+        (&[], good.clone(), Code::PermissionDenied, "exactly one identity"),
+        (&[WEB, WEB], good.clone(), Code::PermissionDenied, "exactly one identity"),
+        (
+            &["spiffe://cluster.local/web"],
+            good.clone(),
+            Code::PermissionDenied,
+            "is not the identity of a workload",
+        ),
+        (
+            &["spiffe://other/ns/shop/sa/web"],
+            good,
+            Code::PermissionDenied,
+            "other is not a trust domain of the mesh",
+        ),
+    ] {
+        let status = service.call(identities, request).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(text), "{status}");
+    }
+    assert_eq!(service.counts(), "signed 0, refused 6, parsing 1, CSR and TTL [1, 1]");
+}
+
+#[tokio::test]
+async fn requests_of_an_identity_and_of_an_address_are_limited() {
+    let service = Service::new();
+    // Refused after the limit, and before any signature.
+    let request = IstioCertificateRequest { validity_duration: i64::MAX, ..request() }.encode_to_vec();
+    let mut codes = Vec::new();
+    for _ in 0..IDENTITY_CERTIFICATES * 10 + 1_000 {
+        codes.push(service.call(&[WEB], request.clone()).await.unwrap_err().code());
+    }
+    let limited = codes.iter().position(|code| *code == Code::ResourceExhausted);
+    assert!(limited.is_some_and(|first| first >= IDENTITY_CERTIFICATES as usize * 10), "{limited:?}");
+    let other = service.call(&["spiffe://cluster.local/ns/shop/sa/cart"], request).await.unwrap_err();
+    assert_eq!(other.code(), Code::InvalidArgument, "another identity is not limited");
+
+    let admit = |address: &str| service.service.admit(address.parse().unwrap());
+    let refused = (0..ADDRESS_CERTIFICATES * 10 + 1_000).find_map(|_| admit("2001:db8::1").err()).unwrap();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().ends_with("(limit address-certificates)"), "{refused}");
+    assert!(admit("2001:db8:0:1::1").is_ok());
+}

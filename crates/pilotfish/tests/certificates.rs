@@ -1,0 +1,256 @@
+//! Certificates of workloads: a client that does what Istio's agent does obtains one, connects with it,
+//! renews it, and survives a restart of the control plane.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use pilotfish_testkit::real::{Authority, Pilotfish, Tunnel, free_port};
+use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, SanType};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::path::PathBuf;
+use support::delta::{Proxy, node};
+use tempfile::TempDir;
+use tonic::{Code, Request, Status};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pilotfish");
+const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
+const SHOP_WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
+const ENTRY: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: web, namespace: shop}\nspec:\n  hosts: \
+                     [web.shop.svc.cluster.local]\n  location: MESH_INTERNAL\n  resolution: STATIC\n  ports: [{name: http, \
+                     number: 80, protocol: HTTP}]\n  endpoints: [{address: 192.0.2.1, ports: {http: 8080}}]\n";
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct IstioCertificateRequest {
+    #[prost(string, tag = "1")]
+    csr: String,
+    #[prost(int64, tag = "3")]
+    validity_duration: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct IstioCertificateResponse {
+    #[prost(string, repeated, tag = "1")]
+    cert_chain: Vec<String>,
+}
+
+/// Pilotfish with an authority of its own. Clients prove who they are by certificates of another one at
+/// first.
+struct Mesh {
+    folder: TempDir,
+    pilotfish: Pilotfish,
+    port: u16,
+}
+
+impl Mesh {
+    async fn start(first: &Authority, ca: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(folder, first, ca).await
+    }
+
+    async fn start_in(folder: TempDir, first: &Authority, ca: &str) -> Self {
+        let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        std::fs::create_dir(at("mesh")).unwrap();
+        std::fs::write(at("mesh/web.yaml"), ENTRY).unwrap();
+        std::fs::write(at("first.pem"), first.root()).unwrap();
+        let port = free_port();
+        let pilotfish = Pilotfish::launch(
+            BINARY,
+            &[
+                &at("mesh"),
+                "--secure-xds-address",
+                &format!("127.0.0.1:{port}"),
+                "--ca",
+                ca,
+                "--data-dir",
+                &at("data"),
+                "--ca-cert-file",
+                &at("first.pem"),
+            ],
+        );
+        pilotfish.ready().await;
+        Self { folder, pilotfish, port }
+    }
+
+    /// The file of a self-signed authority.
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("data/ca.pem")
+    }
+
+    /// A tunnel of a client that trusts these roots.
+    async fn tunnel(&self, roots: &str, client: Option<&(String, String)>) -> Tunnel {
+        Tunnel::start(self.port, roots, client).await
+    }
+}
+
+/// A new key with a request for it, which claims another identity.
+fn request() -> (KeyPair, CertificateSigningRequest) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    let admin = "spiffe://cluster.local/ns/kube-system/sa/admin";
+    params.subject_alt_names = vec![SanType::URI(admin.try_into().unwrap())];
+    let request = params.serialize_request(&key).unwrap();
+    (key, request)
+}
+
+/// Calls the service at a port of loopback.
+async fn create(port: u16, csr: &str) -> Result<Vec<String>, Status> {
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    let mut client = tonic::client::Grpc::new(channel.connect_lazy());
+    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let codec = tonic_prost::ProstCodec::<IstioCertificateRequest, IstioCertificateResponse>::default();
+    let path = "/istio.v1.auth.IstioCertificateService/CreateCertificate";
+    let request = IstioCertificateRequest { csr: csr.to_owned(), validity_duration: 3600 };
+    let answer = client.unary(Request::new(request), path.parse().unwrap(), codec).await?;
+    Ok(answer.into_inner().cert_chain)
+}
+
+/// Obtains a certificate: the chain without roots with its key, and the roots.
+async fn obtain(port: u16) -> ((String, String), String) {
+    let (key, request) = request();
+    let mut chain = create(port, &request.pem().unwrap()).await.unwrap();
+    let root = chain.pop().unwrap();
+    ((chain.concat(), key.serialize_pem()), root)
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+async fn connect(tunnel: &Tunnel) -> Proxy {
+    let metadata = [("NAMESPACE", "shop"), ("SERVICE_ACCOUNT", "web")];
+    let node = node("sidecar~10.0.0.9~web-1.shop~shop.svc.cluster.local", &metadata);
+    let mut proxy = Proxy::connect_to(tunnel.port(), node, &[WEB], &[]).await.unwrap();
+    proxy.has_endpoints(WEB, &["192.0.2.1:8080 1"]).await;
+    proxy
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workload_obtains_a_certificate_connects_and_renews_across_a_restart() {
+    let first = Authority::new();
+    let mut mesh = Mesh::start(&first, "self-signed").await;
+    let kept = std::fs::read_to_string(mesh.file()).unwrap();
+
+    // The server's own certificate is of the authority, and the first proof of another one.
+    let tunnel = mesh.tunnel(&kept, Some(&first.workload(SHOP_WEB))).await;
+    let (certificate, root) = obtain(tunnel.port()).await;
+    assert_eq!(der(&root), der(&kept));
+    let leaf = [der(&certificate.0)];
+    assert_eq!(pilotfish_identity::spiffe_ids(Some(&leaf)).unwrap().identities, [SHOP_WEB]);
+
+    let tunnel = mesh.tunnel(&root, Some(&certificate)).await;
+    connect(&tunnel).await;
+    let (renewed, _) = obtain(tunnel.port()).await;
+    assert_ne!(renewed.0, certificate.0);
+
+    mesh.pilotfish.restart().await;
+    mesh.pilotfish.ready().await;
+    let tunnel = mesh.tunnel(&root, Some(&renewed)).await;
+    connect(&tunnel).await;
+    let (_, after) = obtain(tunnel.port()).await;
+    assert_eq!(der(&after), der(&root), "a restart keeps the root");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_an_intermediate_sign_with_their_chain() {
+    let (first, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let intermediate = Intermediate::write(&folder.path().join("ca"));
+    let ca = format!("files={}", folder.path().join("ca").display());
+    let mesh = Mesh::start_in(folder, &first, &ca).await;
+    let tunnel = mesh.tunnel(&intermediate.root, Some(&first.workload(SHOP_WEB))).await;
+    let (certificate, root) = obtain(tunnel.port()).await;
+    assert_eq!(der(&root), der(&intermediate.root));
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(certificate.0.as_bytes()).collect::<Result<_, _>>().unwrap();
+    assert_eq!(chain[1..], [der(&intermediate.certificate)]);
+    connect(&mesh.tunnel(&root, Some(&certificate)).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_proves_nothing_gets_no_certificate_and_nobody_sees_the_key() {
+    let first = Authority::new();
+    let mesh = Mesh::start(&first, "self-signed").await;
+    let kept = std::fs::read_to_string(mesh.file()).unwrap();
+    let (_, request) = request();
+    let good = request.pem().unwrap();
+
+    let anonymous = mesh.tunnel(&kept, None).await;
+    let status = create(anonymous.port(), &good).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    let status = create(mesh.pilotfish.xds_port(), &good).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented, "in plaintext: {status}");
+    let foreign = mesh.tunnel(&kept, Some(&first.workload("spiffe://other/ns/shop/sa/web"))).await;
+    let status = create(foreign.port(), &good).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+
+    let web = mesh.tunnel(&kept, Some(&first.workload(SHOP_WEB))).await;
+    let mut forged = request.der().to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    let forged = pem::encode(&pem::Pem::new("CERTIFICATE REQUEST", forged));
+    for (csr, expected) in [
+        (forged, "signature"),
+        ("x".repeat(9_000), "more than 8192 bytes"),
+        (String::new(), "not a certificate request"),
+    ] {
+        let status = create(web.port(), &csr).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        assert!(status.message().contains(expected), "{status}");
+    }
+    let status = create(web.port(), &"x".repeat(100_000)).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    create(web.port(), &good).await.unwrap();
+
+    let metrics = mesh.pilotfish.page("/metrics").await.unwrap();
+    for line in [
+        "citadel_server_csr_count 7",
+        "citadel_server_authentication_failure_count 2",
+        "citadel_server_csr_parsing_err_count 3",
+        "citadel_server_csr_sign_err_count{error=\"CSR_ERROR\"} 3",
+        "citadel_server_success_cert_issuance_count 1",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+    }
+    let (_, key) = kept.split_once("PRIVATE KEY-----\n").unwrap();
+    let key = key.lines().next().unwrap();
+    let log = std::fs::read_to_string(mesh.pilotfish.log()).unwrap();
+    assert!(log.contains("no certificate was signed for a client") && !log.contains(key), "{log}");
+    for (name, _) in pilotfish_admin::ENDPOINTS {
+        // Some need parameters, and answer with an error.
+        let (_, page) = mesh.pilotfish.answer(&format!("/debug/{name}")).await.unwrap();
+        assert!(!page.contains(key), "{name}");
+    }
+}
+
+/// An intermediate authority, in the files of Istio's plug-in CA.
+struct Intermediate {
+    root: String,
+    certificate: String,
+}
+
+impl Intermediate {
+    fn write(folder: &std::path::Path) -> Self {
+        use rcgen::{BasicConstraints, DistinguishedName, DnType, IsCa, Issuer, KeyUsagePurpose};
+        let params = |name: &str| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name = DistinguishedName::new();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+            params
+        };
+        let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let root = params("root").self_signed(&root_key).unwrap().pem();
+        let issuer = Issuer::new(params("root"), root_key);
+        let certificate = params("intermediate").signed_by(&key, &issuer).unwrap().pem();
+        std::fs::create_dir(folder).unwrap();
+        for (name, text) in [
+            ("ca-cert.pem", certificate.clone()),
+            ("ca-key.pem", key.serialize_pem()),
+            ("cert-chain.pem", format!("{certificate}{root}")),
+            ("root-cert.pem", root.clone()),
+        ] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        Self { root, certificate }
+    }
+}

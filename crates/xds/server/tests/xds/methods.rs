@@ -1,0 +1,139 @@
+//! Unary methods of the secure listener: authentication, limits, and errors.
+
+use crate::secure::{Running, WEB, soon, start_with, status};
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use pilotfish_identity::Proof;
+use pilotfish_xds::{ServerConfig, UnaryAnswer, UnaryMethod};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tonic::Status;
+
+const PATH: &str = "/test.Echo/Echo";
+
+/// Answers with the client's identity and the request, and records its calls.
+#[derive(Default)]
+struct Echo {
+    events: Mutex<Vec<&'static str>>,
+    /// Requests are not admitted.
+    closed: bool,
+}
+
+impl UnaryMethod for Echo {
+    fn path(&self) -> &'static str {
+        PATH
+    }
+
+    fn admit(&self, client: IpAddr) -> Result<(), Status> {
+        assert!(client.is_loopback());
+        self.events.lock().push("admit");
+        if self.closed { Err(Status::resource_exhausted("closed")) } else { Ok(()) }
+    }
+
+    fn unauthenticated(&self) {
+        self.events.lock().push("unauthenticated");
+    }
+
+    fn call(&self, client: SocketAddr, proof: Proof, request: Bytes) -> UnaryAnswer<'_> {
+        assert!(client.ip().is_loopback());
+        self.events.lock().push("call");
+        Box::pin(async move {
+            match request.as_ref() {
+                b"bad" => Err(Status::invalid_argument("a bad request")),
+                _ => Ok([proof.identities.concat().as_bytes(), b" ", &request].concat().into()),
+            }
+        })
+    }
+}
+
+fn server(echo: Echo) -> (Running, Arc<Echo>) {
+    let echo = Arc::new(echo);
+    (start_with(ServerConfig::default(), vec![echo.clone()]), echo)
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], length.as_slice(), message].concat()
+}
+
+/// Sends a request body; returns the message of the response and the headers with its status.
+async fn call(client: &SendRequest<Bytes>, password: &str, body: Vec<u8>) -> (Vec<u8>, HeaderMap) {
+    let mut client = soon(client.clone().ready()).await.unwrap();
+    let request = http::Request::post(format!("https://xds{PATH}"))
+        .header("content-type", "application/grpc")
+        .header("authorization", password);
+    let (response, mut out) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    out.send_data(body.into(), true).unwrap();
+    let (head, mut body) = soon(response).await.unwrap().into_parts();
+    let mut message = Vec::new();
+    while let Some(data) = soon(body.data()).await {
+        let data = data.unwrap();
+        body.flow_control().release_capacity(data.len()).unwrap();
+        message.extend(data);
+    }
+    let trailers = soon(body.trailers()).await.unwrap();
+    (message, trailers.unwrap_or(head.headers))
+}
+
+#[tokio::test]
+async fn a_method_is_called_with_the_proven_identity() {
+    let (server, echo) = server(Echo::default());
+    let expected = framed(format!("{WEB} hello").as_bytes());
+    for (identity, password) in [(Some(WEB), ""), (None, "ok")] {
+        let client = server.client(identity).await;
+        let (message, headers) = call(&client, password, framed(b"hello")).await;
+        assert_eq!((message, status(&headers).0), (expected.clone(), "0"));
+        let (message, headers) = call(&client, password, framed(b"bad")).await;
+        assert_eq!((message.as_slice(), status(&headers)), (&b""[..], ("3", "a bad request")));
+    }
+    assert_eq!(*echo.events.lock(), ["admit", "call"].repeat(4));
+}
+
+#[tokio::test]
+async fn a_client_without_an_identity_is_refused_before_the_method_is_called() {
+    let (server, echo) = server(Echo::default());
+    let client = server.client(None).await;
+    let (_, headers) = call(&client, "wrong", framed(b"hello")).await;
+    let (code, reason) = status(&headers);
+    assert_eq!(code, "16");
+    assert!(reason.ends_with("password: it is wrong"), "{reason}");
+    assert_eq!(*echo.events.lock(), ["admit", "unauthenticated"]);
+
+    let io = TcpStream::connect(server.address).await.unwrap();
+    let (plain, connection) = soon(h2::client::handshake(io)).await.unwrap();
+    tokio::spawn(connection);
+    let (_, headers) = call(&plain, "ok", framed(b"hello")).await;
+    assert_eq!(status(&headers), ("12", "no such method: /test.Echo/Echo"), "plaintext");
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_admitted_is_not_authenticated() {
+    let (server, echo) = server(Echo { closed: true, ..Echo::default() });
+    let client = server.client(None).await;
+    // Its authentication would never end.
+    let (_, headers) = call(&client, "never", framed(b"hello")).await;
+    assert_eq!(status(&headers), ("8", "closed"));
+    assert_eq!(*echo.events.lock(), ["admit"]);
+}
+
+#[tokio::test]
+async fn a_request_is_one_message_within_the_limit() {
+    let (server, echo) = server(Echo::default());
+    let client = server.client(Some(WEB)).await;
+    let cut = framed(b"hello")[..7].to_vec();
+    let compressed = [&[1], &framed(b"hello")[1..]].concat();
+    for (body, code) in [
+        (vec![], "3"),
+        (framed(b"a").repeat(2), "3"),
+        (cut, "3"),
+        (compressed, "12"),
+        (framed(&vec![0; 20_000]), "8"),
+    ] {
+        let (_, headers) = call(&client, "", body).await;
+        assert_eq!(status(&headers).0, code, "{headers:?}");
+    }
+    assert!(!echo.events.lock().contains(&"call"));
+}
