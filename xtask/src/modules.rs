@@ -38,7 +38,10 @@ const PUBLIC: Table = &[
     ("pilotfish-kube", &["access_review", "client", "remote", "request", "token_review", "watch"]),
     ("pilotfish-kube-writer", &["auto_registration", "events", "lease", "service_exports", "status"]),
     ("pilotfish-listener", &[]),
-    ("pilotfish-load", &["connection", "content", "mesh", "messages", "server", "session", "stats"]),
+    (
+        "pilotfish-load",
+        &["connection", "content", "mesh", "messages", "reader", "server", "session", "stats"],
+    ),
     ("pilotfish-mcp", &["testing"]),
     ("pilotfish-model", &["topology"]),
     ("pilotfish-nacos", &[]),
@@ -58,7 +61,10 @@ const PUBLIC: Table = &[
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-runtime", &[]),
     ("pilotfish-session", &[]),
-    ("pilotfish-testkit", &["cases", "consul", "dump", "istioctl", "live", "oracle", "polaris", "real"]),
+    (
+        "pilotfish-testkit",
+        &["cases", "consul", "dump", "istiod", "istioctl", "live", "oracle", "polaris", "real"],
+    ),
     ("pilotfish-translate", &[]),
     ("pilotfish-webhook", &["inject"]),
     ("pilotfish-xds", &[]),

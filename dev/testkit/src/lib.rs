@@ -7,6 +7,8 @@ pub mod consul;
 pub mod dump;
 pub mod istioctl;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+pub mod istiod;
+#[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod live;
 pub mod oracle;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]

@@ -3,50 +3,110 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_compare::without_numbers;
-use pilotfish_compare::{Difference, Held, KINDS, KnownDifferences, Resources, Sent, compare, held, to_dump};
+use pilotfish_compare::{
+    Difference, Held, KINDS, KnownDifferences, Names, Resources, Sent, compare, held, references, to_dump,
+};
+use pilotfish_load::connection::Way as Connect;
+use pilotfish_load::messages::{Any, CDS, EDS, LDS, RDS};
+use pilotfish_load::reader::{self, Question, ReadLimits};
+use pilotfish_proto::to_json;
 use pilotfish_testkit::cases::Case;
+use pilotfish_testkit::istiod::{Istiod, ServedProxy};
 use pilotfish_testkit::oracle::{self, Known, Scores, Way};
+use prost::Message;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
 
 /// Writes the parts of the documentation instead of comparing them, when set.
 const WRITE: &str = "PILOTFISH_WRITE_DOCS";
 
 static KNOWN: LazyLock<Known> = LazyLock::new(|| Known::read(&oracle::known_file()).unwrap());
-/// Differences of dumps by `CASE/PROXY`.
-type OfDumps = BTreeMap<String, Vec<Difference>>;
+/// Differences by `CASE/PROXY`: of dumps, and of what a stand-in for istiod serves.
+type ByProxy = BTreeMap<String, [Vec<Difference>; 2]>;
 
-static SCORES: LazyLock<(Scores, OfDumps)> = LazyLock::new(|| {
+static SCORES: LazyLock<(Scores, ByProxy)> = LazyLock::new(|| {
     let cases = Case::all(&oracle::cases_folder()).unwrap();
-    let of_dumps = Mutex::new(OfDumps::new());
+    let by_proxy = Mutex::new(ByProxy::new());
     let scores = oracle::score(&cases, oracle::threads(), |case| {
         let found = oracle::dumps_of_files(case, false)?;
-        for proxy in &case.proxies {
-            let differences = of_dump(&case.golden(proxy)?, &found.dumps[&proxy.name]);
-            of_dumps.lock().unwrap().insert(format!("{}/{}", case.name, proxy.name), differences);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let read = runtime.block_on(read_as_proxies(case))?;
+        for (proxy, read) in case.proxies.iter().zip(read) {
+            let sent = sent(&found.dumps[&proxy.name]);
+            let differences = [
+                compare(&held(&dump(&case.golden(proxy)?)), &sent).differences,
+                compare(&read, &sent).differences,
+            ];
+            by_proxy.lock().unwrap().insert(format!("{}/{}", case.name, proxy.name), differences);
         }
         Ok(found)
     });
-    (scores, of_dumps.into_inner().unwrap())
+    (scores, by_proxy.into_inner().unwrap())
 });
 
-/// Differences between the dump of an Envoy that has the recorded resources, and what it would be sent.
-fn of_dump(golden: &Value, found: &Value) -> Vec<Difference> {
-    let of_kind = |dump: &Value, kind: &'static str| {
-        let resources = dump[kind].as_object().cloned().unwrap_or_default();
+/// Resources of all proxies of a case, read from a stand-in for istiod.
+async fn read_as_proxies(case: &Case) -> anyhow::Result<Vec<Resources<Held>>> {
+    let served = case.proxies.iter().map(|proxy| ServedProxy::of(case, proxy)).collect::<Result<_, _>>()?;
+    let istiod = Istiod::start(served, &[]).await?;
+    let mut all = Vec::new();
+    for proxy in &case.proxies {
+        let first = match &proxy.listeners {
+            Some(names) => [(LDS.to_owned(), names.iter().cloned().collect())].into(),
+            None => [(CDS.to_owned(), BTreeSet::new()), (LDS.to_owned(), BTreeSet::new())].into(),
+        };
+        let node = proxy.node().encode_to_vec().into();
+        let question = Question { node, first, optional: BTreeSet::new() };
+        let limits =
+            ReadLimits { bytes: 64 << 20, time: Duration::from_secs(600), quiet: Duration::from_secs(600) };
+        let is_grpc = proxy.listeners.is_some();
+        let mut refers = |ty: &str, resource: &Any| {
+            let kind = kind(ty).filter(|kind| *kind != "endpoints" && (*kind != "routes" || is_grpc));
+            let Some(kind) = kind else { return Vec::new() };
+            let json = to_json(&resource.type_url, &resource.value).unwrap_or_default();
+            let url = |(kind, name): (&str, String)| Some((type_url(kind)?.to_owned(), name));
+            references(kind, &json).into_iter().filter_map(url).collect()
+        };
+        let reading = reader::read(&Connect::plain(istiod.xds), question, &mut refers, &limits).await?;
+        let held = |((ty, name), resource): ((String, String), Any)| {
+            let resource = to_json(&resource.type_url, &resource.value).ok()?;
+            Some(((kind(&ty)?, name), Held { resource, ..Held::default() }))
+        };
+        all.push(reading.resources.into_iter().filter_map(held).collect());
+    }
+    Ok(all)
+}
+
+const TYPES: [(&str, &str); 4] = [("clusters", CDS), ("endpoints", EDS), ("listeners", LDS), ("routes", RDS)];
+
+fn kind(type_url: &str) -> Option<&'static str> {
+    TYPES.into_iter().find(|(_, url)| *url == type_url).map(|(kind, _)| kind)
+}
+
+fn type_url(kind: &str) -> Option<&'static str> {
+    TYPES.into_iter().find(|(its, _)| *its == kind).map(|(_, url)| url)
+}
+
+/// Resources of a recording, by kind and name.
+fn recorded(golden: &Value) -> Resources<Value> {
+    let of_kind = |kind: &'static str| {
+        let resources = golden[kind].as_object().cloned().unwrap_or_default();
         resources.into_iter().map(move |(name, resource)| ((kind, name), resource))
     };
-    let recorded: Resources<Value> = KINDS.into_iter().flat_map(|kind| of_kind(golden, kind)).collect();
-    let dump = to_dump(
-        &Value::Null,
-        recorded.iter().map(|((kind, name), resource)| (*kind, name.as_str(), resource.clone())),
-    );
+    KINDS.into_iter().flat_map(of_kind).collect()
+}
+
+/// Dump of an Envoy that has the recorded resources.
+fn dump(golden: &Value) -> Value {
+    let recorded = recorded(golden);
+    let resources = recorded.iter().map(|((kind, name), resource)| (*kind, name.as_str(), resource.clone()));
+    to_dump(&Value::Null, &Names::new(), resources)
+}
+
+fn sent(found: &Value) -> Resources<Sent> {
     let sent = |resource| Sent { resource, made_by: Vec::new() };
-    let sent: Resources<Sent> =
-        KINDS.into_iter().flat_map(|kind| of_kind(found, kind)).map(|(key, it)| (key, sent(it))).collect();
-    let held: Resources<Held> = held(&dump);
-    compare(&held, &sent).differences
+    recorded(found).into_iter().map(|(key, resource)| (key, sent(resource))).collect()
 }
 
 /// Kind, resource and field without indexes, which are other ones where endpoints are sorted.
@@ -88,18 +148,27 @@ fn the_list_is_written_as_it_is_read() {
     );
 }
 
-#[test]
-fn dumps_of_envoys_show_exactly_the_known_differences() {
-    let (scores, of_dumps) = &*SCORES;
+fn check_all(way: usize) {
+    let (scores, by_proxy) = &*SCORES;
     let mut proxies = 0;
     for case in &scores.0 {
         for (proxy, comparison) in &case.proxies {
             let place = format!("{}/{proxy}", case.case);
-            assert_eq!(places(&of_dumps[&place]), places(&comparison.differences), "{place}");
+            assert_eq!(places(&by_proxy[&place][way]), places(&comparison.differences), "{place}");
             proxies += 1;
         }
     }
     assert!(proxies >= 400, "{proxies} proxies");
+}
+
+#[test]
+fn dumps_of_envoys_show_exactly_the_known_differences() {
+    check_all(0);
+}
+
+#[test]
+fn proxies_of_a_stand_in_for_istiod_show_exactly_the_known_differences() {
+    check_all(1);
 }
 
 #[test]

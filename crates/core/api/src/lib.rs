@@ -11,6 +11,7 @@ pub use registration::{Registration, RegistrationRequests, RegistrationStore};
 pub use words::counted;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -330,6 +331,9 @@ pub struct AdsClient {
     pub address: String,
     /// Variant of xDS: `delta` or `sotw`.
     pub protocol: String,
+    /// Metadata of the node; for a single proxy only.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub metadata: Value,
     /// Subscriptions by type URL.
     pub watches: BTreeMap<String, Watch>,
 }

@@ -7,7 +7,7 @@ use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage, Value as Reflected,
 };
 use prost_types::field_descriptor_proto::{Label, Type};
-use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto, MessageOptions};
 use serde_json::{Map, Value};
 use std::io::Read;
 use std::sync::LazyLock;
@@ -21,35 +21,65 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     for package in ["udpa.type.v1", "xds.type.v3"] {
         pool.add_file_descriptor_proto(typed_struct(package)).expect("its one import is in the set: tested");
     }
+    pool.add_file_descriptor_proto(name_table()).expect("it imports nothing: tested");
     pool
 });
 
 /// `TypedStruct` of a package, which Envoy supports but does not have among its own `.proto` files.
 fn typed_struct(package: &str) -> FileDescriptorProto {
-    let field = |name: &str, number: i32, kind: Type, type_name: Option<&str>| FieldDescriptorProto {
+    let fields = vec![
+        field("type_url", 1, Type::String, None),
+        field("value", 2, Type::Message, Some(".google.protobuf.Struct")),
+    ];
+    FileDescriptorProto {
+        name: Some(format!("{}/typed_struct.proto", package.replace('.', "/"))),
+        package: Some(package.to_owned()),
+        dependency: vec!["google/protobuf/struct.proto".to_owned()],
+        message_type: vec![message("TypedStruct", fields)],
+        syntax: Some("proto3".to_owned()),
+        ..FileDescriptorProto::default()
+    }
+}
+
+/// `NameTable` of Istio's agent, which is not a part of Envoy's API.
+fn name_table() -> FileDescriptorProto {
+    const INFO: &str = ".istio.networking.nds.v1.NameTable.NameInfo";
+    const ENTRY: &str = ".istio.networking.nds.v1.NameTable.TableEntry";
+    let repeated = |field| FieldDescriptorProto { label: Some(Label::Repeated as i32), ..field };
+    let text = |name, number| field(name, number, Type::String, None);
+    let info = vec![
+        repeated(text("ips", 1)),
+        text("registry", 2),
+        text("shortname", 3),
+        text("namespace", 4),
+        repeated(text("alt_hosts", 5)),
+    ];
+    let mut entry = message("TableEntry", vec![text("key", 1), field("value", 2, Type::Message, Some(INFO))]);
+    entry.options = Some(MessageOptions { map_entry: Some(true), ..MessageOptions::default() });
+    let mut table = message("NameTable", vec![repeated(field("table", 1, Type::Message, Some(ENTRY)))]);
+    table.nested_type = vec![message("NameInfo", info), entry];
+    FileDescriptorProto {
+        name: Some("istio/networking/nds/v1/nds.proto".to_owned()),
+        package: Some("istio.networking.nds.v1".to_owned()),
+        message_type: vec![table],
+        syntax: Some("proto3".to_owned()),
+        ..FileDescriptorProto::default()
+    }
+}
+
+fn field(name: &str, number: i32, kind: Type, type_name: Option<&str>) -> FieldDescriptorProto {
+    FieldDescriptorProto {
         name: Some(name.to_owned()),
         number: Some(number),
         r#type: Some(kind as i32),
         label: Some(Label::Optional as i32),
         type_name: type_name.map(str::to_owned),
         ..FieldDescriptorProto::default()
-    };
-    let message = DescriptorProto {
-        name: Some("TypedStruct".to_owned()),
-        field: vec![
-            field("type_url", 1, Type::String, None),
-            field("value", 2, Type::Message, Some(".google.protobuf.Struct")),
-        ],
-        ..DescriptorProto::default()
-    };
-    FileDescriptorProto {
-        name: Some(format!("{}/typed_struct.proto", package.replace('.', "/"))),
-        package: Some(package.to_owned()),
-        dependency: vec!["google/protobuf/struct.proto".to_owned()],
-        message_type: vec![message],
-        syntax: Some("proto3".to_owned()),
-        ..FileDescriptorProto::default()
     }
+}
+
+fn message(name: &str, field: Vec<FieldDescriptorProto>) -> DescriptorProto {
+    DescriptorProto { name: Some(name.to_owned()), field, ..DescriptorProto::default() }
 }
 
 /// All messages of Envoy's v3 API and their imports. Unpacked on first use (about 10 ms, 10 MB).
@@ -234,6 +264,15 @@ mod tests {
         assert_eq!(json["value"]["a"], true);
         let newer = packed.type_url.replace("udpa.type.v1", "xds.type.v3");
         assert_eq!(to_json(&newer, &packed.value).unwrap()["value"]["a"], true);
+    }
+
+    #[test]
+    fn name_tables_are_shown() {
+        let info = crate::istio::NameInfo { ips: vec!["10.1.0.1".into()], ..Default::default() };
+        let table = crate::istio::NameTable { table: [("web.shop".to_owned(), info)].into() };
+        let packed = any(&table);
+        let json = to_json(&packed.type_url, &packed.value).unwrap();
+        assert_eq!(json["table"], serde_json::json!({"web.shop": {"ips": ["10.1.0.1"]}}));
     }
 
     #[test]

@@ -40,7 +40,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn problems(&self) -> Vec<api::Problem>;
     /// Sidecar templates by name; `None` if injection is disabled.
     fn injection_templates(&self) -> Option<BTreeMap<String, String>>;
-    fn ads(&self) -> api::Ads;
+    /// Connected proxies with their subscriptions; one of them also with its metadata.
+    fn ads(&self, proxy_id: Option<&str>) -> api::Ads;
     /// Connected proxies in the format of istioctl and Kiali.
     fn sync_status(&self) -> Vec<api::SyncStatus>;
     /// Resources of a proxy in the newest world, in the format of Envoy's `config_dump`. `proxy_id` is a
@@ -317,8 +318,14 @@ async fn inject<C: ControlPlane>(State(admin): Shared<C>) -> Response {
     }
 }
 
-async fn adsz<C: ControlPlane>(State(admin): Shared<C>) -> Json<api::Ads> {
-    Json(admin.plane.ads())
+#[derive(Deserialize)]
+struct AdsQuery {
+    #[serde(rename = "proxyID")]
+    proxy_id: Option<String>,
+}
+
+async fn adsz<C: ControlPlane>(State(admin): Shared<C>, Query(query): Query<AdsQuery>) -> Json<api::Ads> {
+    Json(admin.plane.ads(query.proxy_id.as_deref()))
 }
 
 async fn syncz<C: ControlPlane>(State(admin): Shared<C>) -> Json<Vec<api::SyncStatus>> {

@@ -29,6 +29,11 @@ impl CliError {
         Self { hint: hint.into(), ..self }
     }
 
+    /// Message without the hint.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn has_hint(&self) -> bool {
         !self.hint.is_empty()
     }

@@ -20,10 +20,16 @@ const UNORDERED: &[&str] = &[
     "response_headers_to_remove",
     "request_headers_to_remove",
     "additional_addresses",
+    "alt_hosts",
+    "ips",
 ];
 
-/// Names of resource kinds in dumps.
+/// Names of resource kinds in dumps of Envoys.
 pub const KINDS: [&str; 4] = ["clusters", "endpoints", "listeners", "routes"];
+
+/// Names of all resource kinds. Extensions and name tables are known from a control plane only: an Envoy has
+/// no name table, and its agent replaces the extensions that it downloads.
+pub const ALL_KINDS: [&str; 6] = ["clusters", "endpoints", "listeners", "routes", "extensions", "names"];
 
 /// Differences between two dumps, and numbers of resources.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +45,7 @@ pub struct Comparison {
 /// One difference within a resource, or a resource that only one dump has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Resource kind, one of [`KINDS`].
+    /// Resource kind, one of [`ALL_KINDS`].
     pub kind: &'static str,
     /// Name of the resource.
     pub resource: String,
@@ -59,7 +65,7 @@ impl Comparison {
     pub fn of(want: &Value, got: &Value) -> Self {
         let mut out = Self::default();
         let empty = Map::new();
-        for kind in KINDS {
+        for kind in ALL_KINDS {
             let (want, got) = (of_kind(want, kind).unwrap_or(&empty), of_kind(got, kind).unwrap_or(&empty));
             for name in keys(want, got) {
                 let found = Fields::between(want.get(name), got.get(name));

@@ -1,5 +1,6 @@
 //! Reading of an Envoy's `config_dump`.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,12 +26,18 @@ impl Held {
     }
 }
 
-/// Kinds that Envoy dumps with their lists, and the field of a resource in them.
-const DUMPED: [(&str, &str, &str); 4] = [
+/// Names that a proxy subscribes to, by kind.
+pub type Names = BTreeMap<String, Vec<String>>;
+
+/// Kinds with their lists in a dump, and the field of a resource in them. The last two are in saved dumps of
+/// a control plane only.
+const DUMPED: [(&str, &str, &str); 6] = [
     ("clusters", "dynamic_active_clusters", "cluster"),
     ("endpoints", "dynamic_endpoint_configs", "endpoint_config"),
     ("listeners", "dynamic_listeners", "listener"),
     ("routes", "dynamic_route_configs", "route_config"),
+    ("extensions", "extension_configs", "extension_config"),
+    ("names", "name_tables", "name_table"),
 ];
 
 /// Dynamic resources of a dump, by kind and name.
@@ -101,21 +108,38 @@ pub fn node(dump: &Value) -> Option<Value> {
     Some(reduced(node))
 }
 
-/// Dump of an Envoy with a node and resources, each with its kind and name.
+/// Names that the proxy of a saved dump subscribes to; empty for an Envoy, which subscribes by reference.
+#[must_use]
+pub fn subscribed(dump: &Value) -> Names {
+    let configs = dump.get("configs").and_then(Value::as_array);
+    let entry = configs.into_iter().flatten().find_map(|config| config.get("subscribed"));
+    entry.and_then(|names| Names::deserialize(names).ok()).unwrap_or_default()
+}
+
+/// Dump of a proxy in the form of an Envoy's, with its node, subscriptions by name, and resources, each with
+/// its kind and name.
 #[must_use]
 pub fn to_dump<'a>(
     node: &Value,
+    names: &Names,
     resources: impl IntoIterator<Item = (&'static str, &'a str, Value)>,
 ) -> Value {
-    let mut lists: [Vec<Value>; 4] = Default::default();
+    let mut lists: [Vec<Value>; DUMPED.len()] = Default::default();
     for (kind, name, resource) in resources {
         let of_kind = DUMPED.iter().zip(&mut lists).find(|((dumped, ..), _)| *dumped == kind);
         let Some(((_, _, field), list)) = of_kind else { continue };
         let entry = json!({*field: resource});
-        list.push(if kind == "listeners" { json!({"name": name, "active_state": entry}) } else { entry });
+        list.push(match kind {
+            "listeners" => json!({"name": name, "active_state": entry}),
+            "names" => json!({"name": name, *field: entry[*field]}),
+            _ => entry,
+        });
     }
     let node = node.as_object().map(reduced).unwrap_or_default();
     let mut configs = vec![json!({"bootstrap": {"node": node}})];
+    if !names.is_empty() {
+        configs.push(json!({ "subscribed": names }));
+    }
     configs.extend(DUMPED.iter().zip(lists).map(|((_, name, _), list)| json!({*name: list})));
     json!({ "configs": configs })
 }

@@ -16,11 +16,13 @@ mod dump;
 mod form;
 mod known;
 mod plain;
+mod references;
 mod report;
 
-pub use comparison::{Comparison, Difference, KINDS};
-pub use dump::{Held, held, node, to_dump};
+pub use comparison::{ALL_KINDS, Comparison, Difference, KINDS};
+pub use dump::{Held, Names, held, node, subscribed, to_dump};
 pub use form::{Alike, by_form, form, without_numbers};
 pub use known::KnownDifferences;
 pub use plain::plain;
+pub use references::references;
 pub use report::{Cause, Example, Failed, Place, ProxyResult, Report, Resources, Sent, compare};

@@ -1,7 +1,7 @@
 //! Result of comparing many proxies: by proxy, and by cause.
 
 use crate::align::align;
-use crate::{Comparison, Difference, Held, KINDS, KnownDifferences, form, plain};
+use crate::{ALL_KINDS, Comparison, Difference, Held, KINDS, KnownDifferences, form, plain};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
@@ -104,11 +104,13 @@ pub struct Place {
     pub field: String,
 }
 
-/// Compares the resources in an Envoy's dump with those that it would be sent.
+/// Compares the resources of a dump with those that its proxy would be sent. Kinds that an Envoy does not
+/// dump are compared where the dump has some.
 #[must_use]
 pub fn compare(held: &Resources<Held>, sent: &Resources<Sent>) -> Comparison {
     let (mut want, mut got) = (Map::new(), Map::new());
-    for kind in KINDS {
+    let is_compared = |kind: &str| KINDS.contains(&kind) || held.keys().any(|(its, _)| *its == kind);
+    for kind in ALL_KINDS.into_iter().filter(|kind| is_compared(kind)) {
         let (mut of_held, mut of_sent) = (Map::new(), Map::new());
         for ((_, name), held) in held.iter().filter(|((its, _), _)| *its == kind) {
             of_held.insert(name.clone(), plain(kind, held.latest()));
@@ -268,13 +270,17 @@ fn service(service: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{held, node, to_dump};
+    use crate::{Names, held, node, subscribed, to_dump};
     use serde_json::json;
 
     fn dump(resources: &[(&'static str, &str, Value)]) -> Value {
         let node =
             json!({"id": "sidecar~10.0.0.1~web-0.shop~x", "extensions": ["many"], "metadata": {"A": "b"}});
-        to_dump(&node, resources.iter().map(|(kind, name, value)| (*kind, *name, value.clone())))
+        to_dump(
+            &node,
+            &Names::new(),
+            resources.iter().map(|(kind, name, value)| (*kind, *name, value.clone())),
+        )
     }
 
     fn sent(resources: &[(&'static str, &str, Value, &[&str])]) -> Resources<Sent> {
@@ -298,10 +304,15 @@ mod tests {
                 "a",
                 json!({"cluster_name": "a", "endpoints": [{"lb_endpoints": [{"endpoint": {}}]}]}),
             ),
+            ("extensions", "e", json!({"name": "e", "typed_config": {}})),
             ("listeners", "l", json!({"name": "l"})),
+            ("names", "", json!({"table": {"web.shop": {"ips": ["10.1.0.1"]}}})),
             ("routes", "80", json!({"name": "80"})),
         ];
         let dump = dump(&resources);
+        let names = Names::from([("listeners".to_owned(), vec!["l".to_owned()])]);
+        assert_eq!(subscribed(&to_dump(&json!({}), &names, [])), names);
+        assert!(subscribed(&dump).is_empty());
         let read = held(&dump);
         let read: Vec<_> = read.into_iter().map(|((kind, name), held)| (kind, name, held.resource)).collect();
         let written: Vec<_> =
@@ -346,6 +357,14 @@ mod tests {
         assert_eq!(report.unknown(), 2);
         let example = &report.causes[0].example;
         assert_eq!((&*example.place.resource, &example.istiod), ("a", &Some("1s".into())));
+    }
+
+    #[test]
+    fn extensions_and_name_tables_are_compared_where_the_dump_has_some() {
+        let sent = sent(&[("extensions", "e", json!({"name": "e", "typed_config": {"a": 1}}), &[])]);
+        assert_eq!(compare(&held(&dump(&[])), &sent).counts(), (0, 0));
+        let dump = dump(&[("extensions", "e", json!({"name": "e", "typed_config": {"a": 2}}))]);
+        assert_eq!(compare(&held(&dump), &sent).counts(), (0, 1));
     }
 
     #[test]

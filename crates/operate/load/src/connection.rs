@@ -92,6 +92,8 @@ pub struct Connection {
     part: BytesMut,
     /// Received bytes that were not taken yet.
     chunk: Bytes,
+    /// Maximum size of a message.
+    largest: usize,
 }
 
 impl Connection {
@@ -168,7 +170,19 @@ impl Connection {
         if response.status() != http::StatusCode::OK {
             bail!("the server answered HTTP {}", response.status());
         }
-        Ok(Self { requests, responses: response.into_body(), part: BytesMut::new(), chunk: Bytes::new() })
+        Ok(Self {
+            requests,
+            responses: response.into_body(),
+            part: BytesMut::new(),
+            chunk: Bytes::new(),
+            largest: LARGEST,
+        })
+    }
+
+    /// Returns the connection with another maximum size of a message.
+    #[must_use]
+    pub fn with_largest(self, largest: usize) -> Self {
+        Self { largest, ..self }
     }
 
     /// Sends a message.
@@ -208,7 +222,7 @@ impl Connection {
     fn take(&mut self) -> Result<Option<Bytes>> {
         if self.part.is_empty() {
             // Fast path: a message within one chunk is passed on without a copy.
-            match frame_length(&self.chunk)? {
+            match frame_length(&self.chunk, self.largest)? {
                 Some(length) if self.chunk.len() >= length => {
                     return Ok(Some(self.chunk.split_to(length).slice(5..)));
                 }
@@ -217,7 +231,7 @@ impl Connection {
         }
         self.part.extend_from_slice(&self.chunk);
         self.chunk = Bytes::new();
-        match frame_length(&self.part)? {
+        match frame_length(&self.part, self.largest)? {
             Some(length) if self.part.len() >= length => {
                 // The buffer is moved into the message and freed with it.
                 let mut all = std::mem::take(&mut self.part).freeze();
@@ -235,11 +249,11 @@ impl Connection {
 }
 
 /// Length of the gRPC frame at the beginning of `bytes`, including its prefix.
-fn frame_length(bytes: &[u8]) -> Result<Option<usize>> {
+fn frame_length(bytes: &[u8], largest: usize) -> Result<Option<usize>> {
     let Some((header, _)) = bytes.split_first_chunk::<5>() else { return Ok(None) };
     let [compressed, length @ ..] = *header;
     let length = u32::from_be_bytes(length) as usize;
-    if compressed != 0 || length > LARGEST {
+    if compressed != 0 || length > largest {
         bail!("a message that is compressed or of {length} bytes");
     }
     Ok(Some(length + 5))
@@ -259,8 +273,9 @@ mod tests {
 
     #[test]
     fn a_frame_has_its_length_in_front() {
-        assert_eq!(frame_length(&framed(b"abc")).expect("good"), Some(8));
-        assert_eq!(frame_length(&[0, 0]).expect("too short to tell"), None);
-        assert!(frame_length(&[1, 0, 0, 0, 1, 0]).is_err());
+        assert_eq!(frame_length(&framed(b"abc"), 3).expect("good"), Some(8));
+        assert_eq!(frame_length(&[0, 0], 3).expect("too short to tell"), None);
+        assert!(frame_length(&[1, 0, 0, 0, 1, 0], 3).is_err());
+        assert!(frame_length(&framed(b"abcd"), 3).is_err());
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! - [`connection`]: one stream on its own connection; [`session`]: the protocol state of one proxy, without
 //!   IO; [`content`]: the resources of all proxies.
+//! - [`reader`]: all resources of one proxy, read once; for `pilotfish compare --istiod`.
 //! - [`server`]: a server process: its start, CPU time and memory.
 //! - [`mesh`]: Services, Pods and settings, their proxies, and the costs.
 
@@ -15,6 +16,7 @@ pub mod content;
 pub mod mesh;
 pub mod messages;
 mod names;
+pub mod reader;
 pub mod server;
 pub mod session;
 pub mod stats;

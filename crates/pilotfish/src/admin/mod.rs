@@ -19,6 +19,7 @@ mod waiting;
 pub(crate) use config_dump::resources_of;
 pub(crate) use proxies::name;
 pub(crate) use refusals::Refusals;
+pub(crate) use unconnected::LastNode;
 
 use crate::admin::config_dump::config_dump;
 use crate::control::ControlMessage;
@@ -32,10 +33,11 @@ use pilotfish_api as api;
 use pilotfish_config::{Effective, ProblemReport, Severity};
 use pilotfish_model::{Object, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
-use pilotfish_proto::{ResourceType, ValueKind};
+use pilotfish_proto::{ResourceType, ValueKind, to_json};
 use pilotfish_registration::Registrar;
 use pilotfish_translate::{Finding, Refusal, Translator};
 use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, SubscribedNames, TypeStatus};
+use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,6 +60,8 @@ pub(crate) struct AdminState {
     pub(crate) control: mpsc::WeakSender<ControlMessage>,
     /// Cached refusals of proxies.
     pub(crate) refusals: Refusals,
+    /// Resources of a node that is read page by page.
+    pub(crate) last_node: LastNode,
     /// Lock that serializes plans.
     pub(crate) plans: Mutex<()>,
 }
@@ -133,8 +137,19 @@ impl ControlPlane for AdminState {
         Some(BTreeMap::from([("sidecar".to_owned(), view.template().to_owned())]))
     }
 
-    fn ads(&self) -> api::Ads {
-        let clients: Vec<_> = self.fanout.connections().iter().map(client).collect();
+    fn ads(&self, proxy_id: Option<&str>) -> api::Ads {
+        let connections = self.fanout.connections();
+        let clients: Vec<_> = match proxy_id {
+            None => connections.iter().map(client).collect(),
+            Some(id) => {
+                let with_metadata = |connection: &ConnectionStatus| api::AdsClient {
+                    metadata: metadata(&connection.node),
+                    ..client(connection)
+                };
+                let meant = connections.iter().filter(|connection| is_named(connection, id));
+                meant.map(with_metadata).collect()
+            }
+        };
         api::Ads { total_clients: clients.len(), clients }
     }
 
@@ -220,8 +235,18 @@ fn client(connection: &ConnectionStatus) -> api::AdsClient {
             Protocol::Delta => "delta".into(),
             Protocol::Sotw => "sotw".into(),
         },
+        metadata: serde_json::Value::Null,
         watches: connection.types.iter().map(watch).collect(),
     }
+}
+
+fn metadata(node: &Node) -> serde_json::Value {
+    let bytes = node.metadata.as_ref().map(Message::encode_to_vec).unwrap_or_default();
+    let mut json = to_json("type.googleapis.com/google.protobuf.Struct", &bytes).unwrap_or_default();
+    if let serde_json::Value::Object(fields) = &mut json {
+        fields.remove("@type");
+    }
+    json
 }
 
 fn watch(status: &TypeStatus) -> api::Watch {

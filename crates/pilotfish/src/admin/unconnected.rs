@@ -3,13 +3,15 @@
 use super::config_page::ConfigPage;
 use super::plan::{left, turn};
 use super::{AdminState, history};
+use parking_lot::Mutex;
 use pilotfish_admin::{Abandoned, ConfigAsked};
 use pilotfish_api::v1::{Failure, FailureKind, NodeRequest, ProxyConfig};
-use pilotfish_explain::{Subject, held_until, section};
+use pilotfish_explain::{Held, Subject, held_until, section};
 use pilotfish_proto::envoy::config::core::v3::Node;
-use pilotfish_proto::from_json;
+use pilotfish_proto::{ResourceType, from_json};
 use pilotfish_translate::Proxy;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Computes the resources of a node, for as long as the client waits. A separate translator leaves streams
 /// alone; nothing is registered or written.
@@ -25,14 +27,77 @@ pub(super) fn of_node(
     let _turn = turn(state, abandoned)?;
     let name = format!("{}.{}", proxy.name, proxy.namespace);
     let revision = state.fanout.revision();
-    let translator = history::translator_of(state, state.shared.world());
-    let subject = Subject { name: name.clone(), proxy, names: BTreeMap::new() };
-    let held = held_until(&translator, &[subject], &is_abandoned).ok_or_else(left)?;
+    let held = match state.last_node.take(request, revision) {
+        Some(held) => held,
+        None => {
+            let translator = history::translator_of(state, state.shared.world());
+            let subject = Subject { name: name.clone(), proxy, names: subscriptions(request) };
+            held_until(&translator, &[subject], &is_abandoned).ok_or_else(left)?
+        }
+    };
     let asked =
         ConfigAsked { full: true, offset: request.offset, limit: usize::MAX, ..ConfigAsked::default() };
     let mut page = ConfigPage::new(name, revision, &asked);
     for (ty, resources) in held.iter().flat_map(|held| &held.of) {
         page.add(section(*ty), resources.values());
     }
-    Ok(page.finish())
+    let page = page.finish();
+    if page.truncated {
+        state.last_node.keep(request, revision, held);
+    }
+    Ok(page)
+}
+
+/// Resources of the last node whose answer has further pages, so that they are not computed for each page.
+#[derive(Debug)]
+pub(crate) struct LastNode<T = Vec<Held>>(Mutex<Option<(NodeRequest, u64, T)>>);
+
+impl<T> Default for LastNode<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T> LastNode<T> {
+    /// Takes the resources for a further page of the same node and revision.
+    fn take(&self, request: &NodeRequest, revision: u64) -> Option<T> {
+        let (kept, at, resources) = self.0.lock().take()?;
+        let is_next =
+            request.offset > 0 && at == revision && kept.node == request.node && kept.names == request.names;
+        is_next.then_some(resources)
+    }
+
+    fn keep(&self, request: &NodeRequest, revision: u64, resources: T) {
+        *self.0.lock() = Some((request.clone(), revision, resources));
+    }
+}
+
+/// Subscriptions by name of a request.
+fn subscriptions(request: &NodeRequest) -> BTreeMap<ResourceType, BTreeSet<Arc<str>>> {
+    let names = |ty: ResourceType| {
+        let names = request.names.get(&section(ty))?;
+        Some((ty, names.iter().map(|name| name.as_str().into()).collect()))
+    };
+    ResourceType::ALL.into_iter().filter_map(names).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_pages_of_a_node_are_not_computed_again() {
+        let request = |id: &str, offset| NodeRequest {
+            node: serde_json::json!({ "id": id }),
+            offset,
+            ..NodeRequest::default()
+        };
+        let last = LastNode::default();
+        last.keep(&request("a", 0), 7, "of a");
+        assert_eq!(last.take(&request("a", 10), 7), Some("of a"));
+        for (other, revision) in [(request("a", 10), 8), (request("b", 10), 7), (request("a", 0), 7)] {
+            last.keep(&request("a", 0), 7, "of a");
+            assert_eq!(last.take(&other, revision), None, "{other:?} at {revision}");
+        }
+    }
 }

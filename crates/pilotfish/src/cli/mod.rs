@@ -7,6 +7,7 @@ mod environment;
 mod examples;
 mod groups;
 pub(crate) mod inject;
+mod istiod;
 mod log_queue;
 pub(crate) mod logging;
 mod plan;
@@ -160,6 +161,7 @@ impl Cli {
     /// With advice for correcting the mistake.
     pub fn run_with(self, more: &[&'static RegistryType]) -> Result<ExitCode> {
         pilotfish_cli::reach_clusters_by(cluster::dial);
+        pilotfish_cli::read_istiod_by(istiod::read);
         let done = self.execute(table_with(more));
         logging::flush();
         match done {

@@ -31,7 +31,7 @@ mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::admin::{AdminState, Refusals, live};
+use crate::admin::{AdminState, LastNode, Refusals, live};
 use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
@@ -136,6 +136,7 @@ impl Bound {
             registrar: registration.as_ref().map(Registration::registrar),
             control: messages.downgrade(),
             refusals: Refusals::default(),
+            last_node: LastNode::default(),
             plans: Mutex::default(),
         });
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registration.as_ref());

@@ -4,6 +4,7 @@ use super::{Operator, with_proxies};
 use pilotfish_bench::fleet::node;
 use pilotfish_proto::to_json;
 use pilotfish_testkit::cases::{Case, ProxyEntry};
+use pilotfish_testkit::istiod::{Istiod, ServedProxy};
 use pilotfish_testkit::oracle::cases_folder;
 use pilotfish_testkit::real::Pilotfish;
 use prost::Message;
@@ -71,15 +72,95 @@ async fn recordings_of_istiod_differ_in_known_ways_only() {
         let (code, text) = operator.ask(&arguments);
         assert_eq!(code, Some(0), "{name}: {text}");
         let report = operator.json(&arguments);
-        let sum = |field: &str| -> u64 {
-            report["proxies"].as_array().unwrap().iter().map(|row| row[field].as_u64().unwrap()).sum()
-        };
         assert_eq!(
-            (sum("equal") as usize, sum("known"), sum("unknown")),
+            (sum(&report, "equal") as usize, sum(&report, "known"), sum(&report, "unknown")),
             (resources - known, known as u64, 0),
             "{name}: {report:#}"
         );
     }
+}
+
+/// Sum of a field of a report's proxies.
+fn sum(report: &Value, field: &str) -> u64 {
+    report["proxies"].as_array().unwrap().iter().map(|row| row[field].as_u64().unwrap()).sum()
+}
+
+/// A stand-in for istiod that serves a case, and a Pilotfish with its objects.
+async fn istiod_of(case: &str, refused: &[&str]) -> (Istiod, Pilotfish, Operator) {
+    let case = Case::read(&cases_folder().join(case)).unwrap();
+    let config = case.file("config.yaml").unwrap().unwrap();
+    let pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("config.yaml", &config)]).await;
+    let served = case.proxies.iter().map(|proxy| ServedProxy::of(&case, proxy).unwrap()).collect();
+    let operator = Operator::of(&pilotfish);
+    (Istiod::start(served, refused).await.unwrap(), pilotfish, operator)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proxies_of_an_istiod_differ_in_known_ways_only_and_are_saved() {
+    for (name, known) in
+        [("dr-connection-pool", 0), ("gwapi-backend-tls-policy-invalid", 6), ("grpc-client-subsets", 0)]
+    {
+        let (istiod, pilotfish, operator) = istiod_of(name, &[]).await;
+        let (xds, debug) = (istiod.xds.to_string(), istiod.debug.to_string());
+        let saved = pilotfish.folder().join("saved");
+        let saved = saved.to_str().unwrap();
+        let arguments = ["compare", "--istiod", &xds, "--istiod-debug", &debug, "--at-a-time", "2"];
+        let (code, text) = operator.ask(&[&arguments[..], &["--save", saved]].concat());
+        assert_eq!(code, Some(0), "{name}: {text}");
+        let report = operator.json(&arguments);
+        let case = Case::read(&cases_folder().join(name)).unwrap();
+        let recorded = |proxy| {
+            let golden = case.golden(proxy).unwrap();
+            SECTIONS.iter().map(|(kind, ..)| golden[kind].as_object().map_or(0, Map::len)).sum::<usize>()
+        };
+        let resources: usize = case.proxies.iter().map(recorded).sum();
+        assert_eq!(
+            (sum(&report, "equal") as usize, sum(&report, "known"), sum(&report, "unknown")),
+            (resources - known, known as u64, 0),
+            "{name}: {report:#}"
+        );
+        assert_eq!(operator.json(&["compare", "--dumps", saved]), report, "{name}");
+        for node in istiod.nodes() {
+            let metadata = node.metadata.unwrap().fields;
+            assert!(
+                metadata.contains_key("PILOTFISH_COMPARE") && node.user_agent_name == "pilotfish-compare"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proxies_that_istiod_refuses_are_not_compared_and_named() {
+    let case = Case::read(&cases_folder().join("dr-connection-pool")).unwrap();
+    let node = case.proxies[0].node();
+    let (istiod, pilotfish, operator) = istiod_of("dr-connection-pool", &[&node.id]).await;
+    let (xds, debug) = (istiod.xds.to_string(), istiod.debug.to_string());
+    let (code, text) = operator.ask(&["compare", "--istiod", &xds, "--istiod-debug", &debug]);
+    let name = node.id.split('~').nth(2).unwrap();
+    let line = format!("  {name}: grpc-status 16: authentication failure");
+    assert!(code == Some(2) && text.lines().any(|it| it == line), "{line:?} in {text}");
+
+    // A file names the proxies without istiod's pages.
+    let nodes = pilotfish.folder().join("nodes");
+    let entries: Vec<Value> = case.proxies.iter().map(node_json).collect();
+    std::fs::write(&nodes, json!(entries).to_string()).unwrap();
+    let (code, text) =
+        operator.ask(&["compare", "--istiod", &xds, "--nodes", nodes.to_str().unwrap(), "nobody.shop"]);
+    assert!(code == Some(2) && text.contains("istiod has no proxy nobody.shop"), "{text}");
+    let (code, text) = operator.ask(&["compare", "--istiod", &xds, "--nodes", nodes.to_str().unwrap()]);
+    assert!(code == Some(2) && text.contains(&line), "{text}");
+    let (code, text) = operator.ask(&["compare", "--istiod", &xds, "--istiod-debug", &xds]);
+    assert!(code == Some(2) && text.contains("--istiod-debug names"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pilotfish_in_the_place_of_istiod_sends_what_another_one_would() {
+    let (first, _fleet, _) = with_proxies(2).await;
+    let second = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("shop.yaml", super::SHOP)]).await;
+    let (xds, debug) = (first.xds_port(), first.admin_port());
+    let (xds, debug) = (format!("127.0.0.1:{xds}"), format!("127.0.0.1:{debug}"));
+    let (code, text) = Operator::of(&second).ask(&["compare", "--istiod", &xds, "--istiod-debug", &debug]);
+    assert!(code == Some(0) && text.ends_with("\n2 proxies would get what they have now\n"), "{text}");
 }
 
 /// What a proxy of the fleet was sent, as the dump of an Envoy.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Kind of resources, with a readable name.
@@ -97,6 +98,10 @@ pub struct NodeRequest {
     /// Number of skipped resources.
     #[serde(default)]
     pub offset: usize,
+    /// Subscriptions by name. Sections without an entry are subscribed to as Envoy does: clusters and
+    /// listeners as a whole, endpoints and routes by reference, extensions not at all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<Section, Vec<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

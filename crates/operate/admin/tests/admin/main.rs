@@ -141,7 +141,7 @@ impl ControlPlane for Fixture {
         self.injects.then(|| BTreeMap::from([("sidecar".to_owned(), "spec:\n  containers: []\n".to_owned())]))
     }
 
-    fn ads(&self) -> api::Ads {
+    fn ads(&self, proxy_id: Option<&str>) -> api::Ads {
         let clusters = api::Watch {
             wildcard: true,
             nonce_sent: "0000000000000002".into(),
@@ -162,6 +162,7 @@ impl ControlPlane for Fixture {
             connected_at: TIME.into(),
             address: "10.0.0.1:5000".into(),
             protocol: "delta".into(),
+            metadata: proxy_id.map_or(serde_json::Value::Null, |id| serde_json::json!({"NAME": id})),
             watches: [("type/Cluster".to_owned(), clusters), ("type/Endpoint".to_owned(), endpoints)].into(),
         };
         api::Ads { total_clients: 1, clients: vec![client] }
@@ -430,6 +431,7 @@ async fn check_json(fixture: Fixture, path: &str, status: StatusCode, name: &str
 /// What is compared: path and golden file.
 const JSON: &[(&str, &str)] = &[
     ("/debug/adsz", "adsz.json"),
+    ("/debug/adsz?proxyID=web-0", "adsz-proxy.json"),
     ("/debug/config_dump?proxyID=web-0.shop", "config_dump.json"),
     ("/debug/config_dump?proxyID=web-0.shop&include_eds=true", "config_dump_eds.json"),
     ("/debug/configz", "configz.json"),

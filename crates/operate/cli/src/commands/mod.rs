@@ -1,4 +1,4 @@
-mod compare;
+pub(crate) mod compare;
 mod config;
 mod endpoints;
 mod envoy;
@@ -38,7 +38,7 @@ pub enum Commands {
     /// Show the configuration of one proxy, in Envoy's YAML, with the objects that made it
     #[command(after_help = config::EXAMPLES)]
     Config(config::Config),
-    /// Compare what proxies of istiod have with what Pilotfish would send them
+    /// Compare what istiod sends to its proxies, or what they have, with what Pilotfish would send them
     #[command(after_help = compare::EXAMPLES)]
     Compare(compare::Compare),
     /// List latest changes: by which source, for which proxies, and when they were in force

@@ -107,9 +107,13 @@ impl Reader<'_> {
     fn read(&mut self, client: &Client, subject: &Subject, before: Option<&Held>) -> Held {
         let mut held = Held::default();
         for ty in [ResourceType::Cluster, ResourceType::Listener, ResourceType::NameTable] {
-            if let Some(view) = self.snapshot.view(client, ty) {
-                held.of.insert(ty, self.whole(view));
-            }
+            let Some(view) = self.snapshot.view(client, ty) else { continue };
+            let resources = match subject.names.get(&ty) {
+                // A client of gRPC subscribes to the listeners and clusters that it uses.
+                Some(names) => self.named(view, names.clone()),
+                None => self.whole(view),
+            };
+            held.of.insert(ty, resources);
         }
         for (ty, of) in
             [(ResourceType::Endpoint, ResourceType::Cluster), (ResourceType::Route, ResourceType::Listener)]
