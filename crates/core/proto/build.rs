@@ -37,6 +37,7 @@ const WANTED: &[&str] = &[
     "extensions/filters/http/grpc_stats",
     "extensions/filters/http/grpc_web",
     "extensions/filters/http/jwt_authn",
+    "extensions/filters/http/lua",
     "extensions/filters/http/rbac",
     "extensions/filters/http/router",
     "extensions/filters/http/stateful_session",

@@ -84,7 +84,7 @@ const LAST: u8 = 9;
 fn rank(kind: Kind) -> u8 {
     match kind {
         Kind::EnvoyFilter => 0,
-        Kind::WasmPlugin => 1,
+        Kind::WasmPlugin | Kind::TrafficExtension => 1,
         Kind::Telemetry => 2,
         Kind::VirtualService
         | Kind::HttpRoute

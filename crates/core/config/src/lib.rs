@@ -27,4 +27,4 @@ pub use read::{
 };
 pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems, is_unserved};
 pub use unknown::{About, UNKNOWN_RULES, UnknownRule};
-pub use validate::{MAX_REGEX_BYTES, OBJECT_LIMITS, ObjectLimit, is_regex, refused_by_re2};
+pub use validate::{MAX_REGEX_BYTES, OBJECT_LIMITS, ObjectLimit, is_regex, refused_by_lua, refused_by_re2};

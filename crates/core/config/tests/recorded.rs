@@ -13,8 +13,7 @@ fn repository() -> PathBuf {
 }
 
 /// Kinds of recorded objects that have no effect. istiod does not read the first one either.
-const NOT_SERVED: [&str; 2] =
-    ["gateway.networking.k8s.io/v1 UDPRoute", "extensions.istio.io/v1alpha1 TrafficExtension"];
+const NOT_SERVED: [&str; 1] = ["gateway.networking.k8s.io/v1 UDPRoute"];
 /// The field of recorded mesh configs with a value that is not served.
 const NOT_SERVED_VALUE: &str = "outboundTrafficPolicy.mode";
 

@@ -111,6 +111,9 @@ fn policies(kind: Kind) -> Option<Facts> {
         Kind::WasmPlugin => {
             plain(&["v1alpha1"], &[], "A WebAssembly plugin in the filter chain of workloads.")
         }
+        Kind::TrafficExtension => {
+            plain(&["v1alpha1"], &["tex"], "A Wasm plugin or Lua script in the filter chain of workloads.")
+        }
         _ => return None,
     };
     Some(facts)

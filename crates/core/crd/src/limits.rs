@@ -200,6 +200,22 @@ const WASM_PLUGIN: Limits = &[
     ("spec.vmConfig.env[].name", NotEmpty),
 ];
 
+const TRAFFIC_EXTENSION: Limits = &[
+    ("spec.wasm", Required(&["url"])),
+    ("spec.wasm.url", NotEmpty),
+    ("spec.wasm.sha256", Pattern("^([a-f0-9]{64})?$")),
+    ("spec.lua", Required(&["inlineCode"])),
+    ("spec.lua.inlineCode", NotEmpty),
+    ("spec", AtMostOne(&["wasm", "lua"])),
+    ("spec", AtMostOne(&["selector", "targetRefs"])),
+    ("spec.targetRefs", Items(0, 16)),
+    ("spec.targetRefs[]", TARGET),
+    ("spec.match[].ports[].number", PORT),
+    ("spec.wasm.vmConfig.env", Items(0, 256)),
+    ("spec.wasm.vmConfig.env[]", Required(&["name"])),
+    ("spec.wasm.vmConfig.env[].name", NotEmpty),
+];
+
 const KUBERNETES_GATEWAY: Limits = &[
     ("spec", Required(&["gatewayClassName", "listeners"])),
     ("spec.gatewayClassName", NotEmpty),
@@ -322,6 +338,7 @@ fn limits_of(kind: Kind) -> &'static [Limits] {
         Kind::RequestAuthentication => &[TARGETS, REQUEST_AUTHENTICATION],
         Kind::Telemetry => &[TARGETS, TELEMETRY],
         Kind::WasmPlugin => &[SPEC, TARGETS, WASM_PLUGIN],
+        Kind::TrafficExtension => &[SPEC, TRAFFIC_EXTENSION],
         Kind::GatewayClass => &[SPEC, GATEWAY_CLASS],
         Kind::KubernetesGateway => &[SPEC, LISTENERS, KUBERNETES_GATEWAY],
         Kind::ListenerSet => &[SPEC, LISTENERS, LISTENER_SET],

@@ -64,6 +64,7 @@ kinds! {
     RequestAuthentication = "RequestAuthentication", "security.istio.io", "requestauthentications";
     Telemetry = "Telemetry", "telemetry.istio.io", "telemetries";
     WasmPlugin = "WasmPlugin", "extensions.istio.io", "wasmplugins";
+    TrafficExtension = "TrafficExtension", "extensions.istio.io", "trafficextensions";
     GatewayClass = "GatewayClass", "gateway.networking.k8s.io", "gatewayclasses";
     KubernetesGateway = "Gateway", "gateway.networking.k8s.io", "gateways";
     ListenerSet = "ListenerSet", "gateway.networking.k8s.io", "listenersets";

@@ -706,14 +706,16 @@ mod tests {
         };
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             shared.set_problems("files", &of(&[(UDP, 2)]));
-            shared.set_problems("cluster", &of(&[(UDP, 1), ("extensions.istio.io/v1 TrafficExtension", 1)]));
-            shared.set_problems("cluster", &of(&[(UDP, 7), ("extensions.istio.io/v1 TrafficExtension", 1)]));
+            shared
+                .set_problems("cluster", &of(&[(UDP, 1), ("gateway.networking.x-k8s.io/v1alpha1 XMesh", 1)]));
+            shared
+                .set_problems("cluster", &of(&[(UDP, 7), ("gateway.networking.x-k8s.io/v1alpha1 XMesh", 1)]));
         });
         assert_eq!(
             shared.unserved(),
             [
-                "extensions.istio.io/v1 TrafficExtension: 1 object has no effect",
-                "gateway.networking.k8s.io/v1alpha2 UDPRoute: 9 objects have no effect"
+                "gateway.networking.k8s.io/v1alpha2 UDPRoute: 9 objects have no effect",
+                "gateway.networking.x-k8s.io/v1alpha1 XMesh: 1 object has no effect"
             ]
         );
         assert_eq!(logged.load(Ordering::Relaxed), 3);

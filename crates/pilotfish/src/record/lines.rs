@@ -1,7 +1,7 @@
 //! Lines of a record.
 
 use super::Hashes;
-use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::extensions::{TrafficExtension, VmConfig, WasmPlugin};
 use pilotfish_model::{
     ClusterDomain, Endpoint, Kind, NetworkGateway, Object, ObjectKey, ObjectMeta, SecretReader, Service,
     ServiceKey, ShardKey, Switches, Update, Workload, WorkloadKey,
@@ -95,17 +95,25 @@ pub(super) enum RecordedUpdate {
 /// Placeholder for a value that is not recorded.
 const REDACTED: &str = "redacted";
 
-/// Removes the values of `env` in WasmPlugins, which may be credentials for plugins.
+/// Removes the values of `env` in WasmPlugins and TrafficExtensions, which may be credentials for plugins.
 pub(super) fn redacted(update: Update) -> Update {
     let Update::Object(object) = &update else { return update };
-    let Some(plugin) = object.typed::<WasmPlugin>() else { return update };
-    let mut plugin = (*plugin).clone();
-    for variable in plugin.vm_config.iter_mut().flat_map(|config| &mut config.env) {
-        if !variable.value.is_empty() {
-            variable.value = REDACTED.to_owned();
-        }
+    let meta = || (*object.meta).clone();
+    if let Some(plugin) = object.typed::<WasmPlugin>() {
+        let mut plugin = (*plugin).clone();
+        plugin.vm_config.iter_mut().for_each(redact);
+        return Update::Object(Object::new(meta(), plugin));
     }
-    Update::Object(Object::new((*object.meta).clone(), plugin))
+    let Some(extension) = object.typed::<TrafficExtension>() else { return update };
+    let mut extension = (*extension).clone();
+    extension.wasm.iter_mut().filter_map(|wasm| wasm.vm_config.as_mut()).for_each(redact);
+    Update::Object(Object::new(meta(), extension))
+}
+
+fn redact(config: &mut VmConfig) {
+    for variable in config.env.iter_mut().filter(|variable| !variable.value.is_empty()) {
+        REDACTED.clone_into(&mut variable.value);
+    }
 }
 
 /// Reason why an update is left out of a record.

@@ -229,17 +229,22 @@ fn what_a_record_says_is_what_was_there() {
 
 #[test]
 fn values_of_variables_of_wasm_plugins_are_redacted() {
-    use pilotfish_config::extensions::{EnvVar, VmConfig, WasmPlugin};
+    use pilotfish_config::extensions::{EnvVar, TrafficExtension, VmConfig, WasmPlugin};
     let variable =
         |name: &str, value: &str| EnvVar { name: name.into(), value: value.into(), ..EnvVar::default() };
     let env = vec![variable("TOKEN", "open sesame"), variable("EMPTY", "")];
-    let spec =
+    let plugin =
         WasmPlugin { url: "oci://a/b".into(), vm_config: Some(VmConfig { env }), ..WasmPlugin::default() };
-    let plugin = Update::Object(Object::new(ObjectMeta::of(object_key(Kind::WasmPlugin, 0)), spec));
-    let recorded = lines::RecordedUpdate::of(lines::redacted(plugin)).unwrap();
-    let text = serde_json::to_string(&recorded).unwrap();
-    assert!(text.contains("oci://a/b") && text.contains("TOKEN") && text.contains("redacted"), "{text}");
-    assert!(!text.contains("open sesame"), "{text}");
+    let extension = TrafficExtension::from(&plugin);
+    let meta = |kind| ObjectMeta::of(object_key(kind, 0));
+    for object in
+        [Object::new(meta(Kind::WasmPlugin), plugin), Object::new(meta(Kind::TrafficExtension), extension)]
+    {
+        let recorded = lines::RecordedUpdate::of(lines::redacted(Update::Object(object))).unwrap();
+        let text = serde_json::to_string(&recorded).unwrap();
+        assert!(text.contains("oci://a/b") && text.contains("TOKEN") && text.contains("redacted"), "{text}");
+        assert!(!text.contains("open sesame"), "{text}");
+    }
     let route = update(&Step::Route { host: 0, timeout: 3 });
     assert_eq!(format!("{:?}", lines::redacted(route.clone())), format!("{route:?}"));
 }

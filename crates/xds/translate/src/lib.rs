@@ -17,7 +17,8 @@
 //! envoy         pieces of Envoy's configuration that several rooms need: filters, metadata, names, durations
 //! routing       VirtualService, Gateway, Ingress and the Gateway API, read into one form
 //! scope         which services and VirtualServices a proxy imports (Sidecar)
-//! policy        DestinationRule, PeerAuthentication, security, Telemetry, WasmPlugin
+//! policy        DestinationRule, PeerAuthentication, security, Telemetry, WasmPlugin,
+//!               TrafficExtension
 //! envoy_filter  the patches of EnvoyFilters
 //! xds           one folder for each resource type: the view (facets that count), batches, generation
 //! translator    clients, their views, and which resources change for which views

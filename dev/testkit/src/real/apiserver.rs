@@ -57,8 +57,7 @@ pub struct ApiServer {
 }
 
 /// Kinds of Istio and the Gateway API that are not served.
-const UNSERVED: [(&str, &str, &str); 5] = [
-    ("extensions.istio.io", "v1alpha1", "TrafficExtension"),
+const UNSERVED: [(&str, &str, &str); 4] = [
     ("gateway.networking.k8s.io", "v1alpha2", "UDPRoute"),
     ("gateway.networking.x-k8s.io", "v1alpha1", "XListenerSet"),
     ("gateway.networking.x-k8s.io", "v1alpha1", "XMesh"),

@@ -78,6 +78,7 @@ macro_rules! with_type {
             RequestAuthentication: security::RequestAuthentication,
             Telemetry: telemetry::Telemetry,
             WasmPlugin: extensions::WasmPlugin,
+            TrafficExtension: extensions::TrafficExtension,
             GatewayClass: gateway_api::GatewayClass,
             KubernetesGateway: gateway_api::Gateway,
             ListenerSet: gateway_api::ListenerSet,

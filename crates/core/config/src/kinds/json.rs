@@ -71,7 +71,7 @@ fn drop_absent(value: &mut Value, free: &[&str]) {
 fn free_fields(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::EnvoyFilter => &["value"],
-        Kind::WasmPlugin => &["pluginConfig"],
+        Kind::WasmPlugin | Kind::TrafficExtension => &["pluginConfig"],
         Kind::MeshConfig => &["labels"],
         _ => &[],
     }

@@ -4,6 +4,7 @@
 //! in one line.
 
 mod closed;
+mod extensions;
 mod fields;
 mod gateway_api;
 mod kubernetes;
@@ -12,7 +13,6 @@ mod mesh;
 mod networking;
 mod security;
 mod telemetry;
-mod wasm_plugin;
 
 pub use fields::regex::{MAX_REGEX_BYTES, is_regex};
 pub use limits::{OBJECT_LIMITS, ObjectLimit};
@@ -33,6 +33,12 @@ use serde::de::DeserializeOwned;
 #[must_use]
 pub fn refused_by_re2(expression: &str) -> Option<String> {
     fields::regex::refusal(expression)
+}
+
+/// Returns why `LuaJIT`, which Envoy uses, does not compile a script; `None` if it does.
+#[must_use]
+pub fn refused_by_lua(script: &str) -> Option<String> {
+    fields::lua::refusal(script)
 }
 
 /// Ties types to their checks, and to details of reading them.
@@ -120,7 +126,8 @@ content! { Spec:
     kinds::security::PeerAuthentication => security::authentication::check_peer, closed;
     kinds::security::RequestAuthentication => security::authentication::check_request, closed;
     kinds::telemetry::Telemetry => telemetry::check;
-    kinds::extensions::WasmPlugin => wasm_plugin::check;
+    kinds::extensions::WasmPlugin => extensions::wasm_plugin;
+    kinds::extensions::TrafficExtension => extensions::traffic_extension;
 }
 
 content! { Document:

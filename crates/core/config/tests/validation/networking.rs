@@ -1,4 +1,4 @@
-//! The other kinds of `networking.istio.io`, and WasmPlugin.
+//! The other kinds of `networking.istio.io`, WasmPlugin and TrafficExtension.
 
 use super::{check, spec_of};
 
@@ -324,6 +324,60 @@ fn wasm_plugins() {
                 &format!("url: a, pluginName: {}", "n".repeat(257)),
                 "spec.pluginName: has more than 256 characters",
                 &format!("url: a, pluginName: {}", "n".repeat(256)),
+            ),
+        ],
+    );
+}
+
+/// Rule 34 of istiod 1.31.
+#[test]
+fn traffic_extensions() {
+    let script = "function envoy_on_request(handle) end";
+    let long = format!("--{}", "a".repeat(65_535));
+    check(
+        spec_of("extensions.istio.io/v1alpha1", "TrafficExtension"),
+        &[
+            ("phase: AUTHN", "spec: one of wasm and lua must be set", "wasm: {url: example.com/image:1}"),
+            (
+                "wasm: {url: a}, lua: {inlineCode: a}",
+                "spec: one of wasm and lua must be set",
+                &format!("lua: {{inlineCode: {script}}}"),
+            ),
+            (
+                "wasm: {sha256: \"\"}",
+                "spec.wasm.url: must be set",
+                "wasm: {url: \"file:///a.wasm\", type: NETWORK}",
+            ),
+            (
+                "wasm: {url: a, sha256: foo}",
+                "spec.wasm.sha256: must be 64 digits of 0-9 and a-f",
+                "wasm: {url: a, failStrategy: FAIL_OPEN}",
+            ),
+            (
+                "wasm: {url: a, vmConfig: {env: [{name: a, valueFrom: HOST, value: b}]}}",
+                "spec.wasm.vmConfig.env[0].value: must only be set for valueFrom INLINE",
+                "wasm: {url: a, vmConfig: {env: [{name: a, valueFrom: HOST}]}}",
+            ),
+            ("lua: {}", "spec.lua.inlineCode: must be set", "lua: {inlineCode: return}"),
+            (
+                "lua: {inlineCode: function}",
+                "spec.lua.inlineCode: does not compile: line 1: expected a name, not the end",
+                "lua: {inlineCode: 'function f() end'}",
+            ),
+            (
+                &format!("lua: {{inlineCode: {long}}}"),
+                "spec.lua.inlineCode: has 65537 bytes, at most 65536 are allowed",
+                &format!("lua: {{inlineCode: {}}}", &long[1..].replacen('-', "--", 1)[..65_536]),
+            ),
+            (
+                "lua: {inlineCode: return}, match: [{ports: [{number: 0}]}]",
+                "spec.match[0].ports[0].number: 0 is not a port, must be 1 to 65535",
+                "lua: {inlineCode: return}, match: [{mode: CLIENT, ports: [{number: 80}]}]",
+            ),
+            (
+                "lua: {inlineCode: return}, selector: {matchLabels: {a: b}}, targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: a}]",
+                "spec: only one of selector, targetRef and targetRefs may be set",
+                "lua: {inlineCode: return}, targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: a}]",
             ),
         ],
     );

@@ -19,8 +19,9 @@ pub(super) const EXAMPLES: &str = "Examples:
                                                 same?
 
 A record has services, endpoints, workloads and configuration of all namespaces, and the nodes of
-connected proxies. Secrets are left out, and values of env in WasmPlugins are redacted; what an
-EnvoyFilter holds is not. Only its owner can read the file. Attach it only where it may be seen.";
+connected proxies. Secrets are left out, and values of env in WasmPlugins and TrafficExtensions
+are redacted; what an EnvoyFilter holds is not. Only its owner can read the file. Attach it only
+where it may be seen.";
 
 /// File mode of a record, which has the configuration of all namespaces.
 const PRIVATE: u32 = 0o600;

@@ -127,7 +127,7 @@ fn unserved_kinds_are_those_of_the_mesh_that_no_version_is_read_of() {
             "networking.istio.io",
             &[("v1", "VirtualService", "virtualservices"), ("v2", "Sidecar", "sidecars")],
         ),
-        ("extensions.istio.io", &[("v1alpha1", "TrafficExtension", "trafficextensions")]),
+        ("extensions.istio.io", &[("v1alpha1", "Rhythm", "rhythms")]),
         (
             "gateway.networking.k8s.io",
             &[
@@ -144,7 +144,7 @@ fn unserved_kinds_are_those_of_the_mesh_that_no_version_is_read_of() {
         names,
         [
             "networking.istio.io/v2 Sidecar",
-            "extensions.istio.io/v1alpha1 TrafficExtension",
+            "extensions.istio.io/v1alpha1 Rhythm",
             "gateway.networking.k8s.io/v1alpha3 UDPRoute",
             "gateway.networking.x-k8s.io/v1alpha1 XListenerSet",
         ]
@@ -154,7 +154,7 @@ fn unserved_kinds_are_those_of_the_mesh_that_no_version_is_read_of() {
 #[test]
 fn objects_of_unserved_kinds_are_problems_with_their_number() {
     let kinds = kinds_of(&[
-        ("extensions.istio.io", &[("v1alpha1", "TrafficExtension", "trafficextensions")]),
+        ("extensions.istio.io", &[("v1alpha1", "Rhythm", "rhythms")]),
         (
             "gateway.networking.k8s.io",
             &[("v1alpha2", "UDPRoute", "udproutes"), ("v1", "BearRoute", "bearroutes")],
@@ -171,7 +171,7 @@ fn objects_of_unserved_kinds_are_problems_with_their_number() {
     };
     let extensions = |end: &str| {
         format!(
-            "cluster test: objects of extensions.istio.io/v1alpha1 TrafficExtension have no effect: this version does not serve their kind ({end})"
+            "cluster test: objects of extensions.istio.io/v1alpha1 Rhythm have no effect: this version does not serve their kind ({end})"
         )
     };
     assert_eq!(told([Ok(0), Ok(0), Ok(0)]), None, "a definition alone is no problem");

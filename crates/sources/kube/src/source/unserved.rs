@@ -35,7 +35,7 @@ pub(super) struct UnservedKind {
 pub(super) type Counts = Vec<(UnservedKind, Result<usize, RequestError>)>;
 
 impl fmt::Display for UnservedKind {
-    /// Formats as `extensions.istio.io/v1alpha1 TrafficExtension`.
+    /// Formats as `gateway.networking.k8s.io/v1alpha2 UDPRoute`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} {}", self.group, self.version, self.kind)
     }

@@ -62,6 +62,7 @@ fn nothing(key: &ObjectKey, proxies: usize) -> Dropped {
         | Kind::RequestAuthentication
         | Kind::Telemetry
         | Kind::WasmPlugin
+        | Kind::TrafficExtension
         | Kind::Gateway => {
             ": its selector and namespace choose none of them, or what they have does not depend on it"
         }

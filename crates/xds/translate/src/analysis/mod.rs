@@ -48,7 +48,7 @@ use crate::routing::gateway_api::StatusView;
 use crate::routing::header_of;
 use claims::Claims;
 use finding::Report;
-use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::extensions::{TrafficExtension, WasmPlugin};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{
     DestinationRule, EnvoyFilter, Gateway, ServiceEntry, Sidecar, VirtualService,
@@ -90,7 +90,7 @@ struct Setting {
 }
 
 /// Kinds whose objects are analysed one by one.
-const KINDS: [Kind; 21] = [
+const KINDS: [Kind; 22] = [
     Kind::VirtualService,
     Kind::DestinationRule,
     Kind::Gateway,
@@ -102,6 +102,7 @@ const KINDS: [Kind; 21] = [
     Kind::RequestAuthentication,
     Kind::Telemetry,
     Kind::WasmPlugin,
+    Kind::TrafficExtension,
     Kind::GatewayClass,
     Kind::KubernetesGateway,
     Kind::ListenerSet,
@@ -338,6 +339,7 @@ impl FindingsOf {
             }),
             Kind::RequestAuthentication => self.with::<RequestAuthentication>(report, policies::check),
             Kind::WasmPlugin => self.with::<WasmPlugin>(report, policies::check),
+            Kind::TrafficExtension => self.with::<TrafficExtension>(report, policies::check),
             Kind::Telemetry => self.with::<Telemetry>(report, |report, object| {
                 policies::check(report, object);
                 namespaced::check_telemetry(report, object);

@@ -3,8 +3,8 @@
 //! resource.
 
 use super::parse::Patch;
-use super::{Patched, lua, value};
-use pilotfish_config::refused_by_re2;
+use super::{Patched, value};
+use pilotfish_config::{refused_by_lua, refused_by_re2};
 use pilotfish_proto::rules::{self, Extent, Fault};
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
@@ -208,6 +208,6 @@ fn scripts(message: &DynamicMessage) -> Option<String> {
     let named = named.into_iter().filter_map(|(_, source)| source.as_message().map(inline));
     let all = [text(message, "inline_code")].into_iter().chain(default).chain(named);
     all.filter(|code| !code.is_empty())
-        .find_map(|code| lua::refusal(&code))
+        .find_map(|code| refused_by_lua(&code))
         .map(|why| format!("a script does not compile: {why}"))
 }

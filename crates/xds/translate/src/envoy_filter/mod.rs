@@ -17,7 +17,6 @@ mod insert;
 mod judge;
 mod layer;
 mod listeners;
-mod lua;
 mod merge;
 mod names;
 mod parse;

@@ -1,7 +1,7 @@
 //! Workloads to which a policy applies: those that its selector matches, or the gateways that it targets.
 
 use crate::proxy::selectors::Selectors;
-use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::extensions::{TrafficExtension, WasmPlugin};
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
 use pilotfish_config::{PolicyTargetReference, WorkloadSelector};
@@ -37,13 +37,22 @@ pub(crate) trait Policy: KindSpec {
 /// Returns true if a policy, which must be of the root namespace or the workload's own, applies to a
 /// workload. Of target references, only Gateways of the Gateway API in the same namespace are supported here.
 pub(crate) fn concerns<T: Policy>(policy: &Typed<T>, namespace: &Namespace, labels: &LabelMap) -> bool {
+    applies(&**policy, policy.namespace(), namespace, labels)
+}
+
+/// Returns true if a policy of the namespace `from` applies to a workload, as in [`concerns`].
+pub(crate) fn applies<T: Policy>(
+    policy: &T,
+    from: &Namespace,
+    namespace: &Namespace,
+    labels: &LabelMap,
+) -> bool {
     if !policy.is_attached() {
         return policy.selector().is_none_or(|selector| label_subset(&selector.match_labels, labels));
     }
     let Some(gateway) = labels.get(GATEWAY_NAME) else { return false };
     let here = |target: &PolicyTargetReference| {
-        policy.namespace() == namespace
-            && (target.namespace.is_empty() || *namespace == target.namespace.as_str())
+        from == namespace && (target.namespace.is_empty() || *namespace == target.namespace.as_str())
     };
     policy.targets().any(|target| {
         target.group == GATEWAY_GROUP && target.kind == "Gateway" && target.name == *gateway && here(target)
@@ -65,6 +74,16 @@ macro_rules! attachable {
 }
 
 attachable!(AuthorizationPolicy, RequestAuthentication, Telemetry, WasmPlugin);
+
+impl Policy for TrafficExtension {
+    fn selector(&self) -> Option<&WorkloadSelector> {
+        self.selector.as_ref()
+    }
+
+    fn targets(&self) -> impl Iterator<Item = &PolicyTargetReference> {
+        self.target_refs.iter()
+    }
+}
 
 impl Policy for PeerAuthentication {
     fn selector(&self) -> Option<&WorkloadSelector> {

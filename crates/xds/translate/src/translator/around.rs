@@ -11,7 +11,7 @@ use crate::routing::{
     AllVirtualServices, HttpRule, VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf,
 };
 use crate::scope::{Scope, ServicesOf};
-use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::extensions::{TrafficExtension, WasmPlugin};
 use pilotfish_config::networking::{Destination, VirtualService};
 use pilotfish_config::security::{AuthorizationPolicy, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
@@ -158,6 +158,7 @@ impl Query for PoliciesOn {
         self.add::<AuthorizationPolicy>(cx, &mut found);
         self.add::<Telemetry>(cx, &mut found);
         self.add::<WasmPlugin>(cx, &mut found);
+        self.add::<TrafficExtension>(cx, &mut found);
         found
     }
 }

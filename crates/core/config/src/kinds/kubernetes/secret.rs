@@ -10,7 +10,7 @@ use std::sync::Arc;
 const AUTHORITIES: [&str; 2] = ["cacert", "ca.crt"];
 
 /// Keys of a Secret that are served to proxies: certificates with private keys, authorities, revocation
-/// lists, OCSP responses, and credentials for images of WasmPlugins.
+/// lists, OCSP responses, and credentials for images of Wasm plugins.
 const SERVED: [&str; 10] = [
     ".dockerconfigjson",
     "ca.crl",

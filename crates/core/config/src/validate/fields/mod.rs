@@ -2,6 +2,7 @@
 
 pub(super) mod cel;
 pub(super) mod format;
+pub(super) mod lua;
 pub(super) mod names;
 pub(super) mod regex;
 pub(super) mod selectors;

@@ -1,34 +1,37 @@
-//! WasmPlugins: which ones a listener has, as filters whose configuration the proxy subscribes to by name
-//! (ECDS).
+//! TrafficExtensions, and WasmPlugins, which are made into them: the filters of a listener. Proxies subscribe
+//! to the configuration of Wasm filters by name (ECDS); scripts in Lua are in the filter.
 
+mod extension;
 mod resource;
 
-pub(crate) use resource::{NAME_PREFIX, NAME_SUFFIX, extension_config};
+pub(crate) use extension::Extension;
+pub(crate) use resource::extension_config;
 
 use crate::engine::{Cx, Refusal};
 use crate::envoy::{TrafficClass, filters};
-use crate::policy::attachment::concerns;
 use crate::proxy::WasmSupport;
 use pilotfish_config::WorkloadMode;
-use pilotfish_config::extensions::{FailStrategy, PluginPhase, PluginType, TrafficSelector, WasmPlugin};
-use pilotfish_model::{LabelMap, Namespace, Origin, Typed};
+use pilotfish_config::extensions::{FailStrategy, PluginPhase, PluginType, TrafficSelector};
+use pilotfish_model::{LabelMap, Namespace, Origin};
 use pilotfish_proto::envoy::config::core::v3::{
-    AggregatedConfigSource, ApiVersion, ConfigSource, ExtensionConfigSource,
-    config_source::ConfigSourceSpecifier,
+    AggregatedConfigSource, ApiVersion, ConfigSource, DataSource, ExtensionConfigSource,
+    config_source::ConfigSourceSpecifier, data_source,
 };
 use pilotfish_proto::envoy::config::listener::v3::{Filter, filter};
 use pilotfish_proto::envoy::config::rbac::v3::{Rbac, rbac};
+use pilotfish_proto::envoy::extensions::filters::http::lua::v3::Lua;
 use pilotfish_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter, http_filter,
 };
 use pilotfish_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
+use std::sync::Arc;
 
-/// The plugins that concern a proxy, in the order of their filters.
+/// The extensions that concern a proxy, in the order of their filters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plugins {
-    list: Vec<Typed<WasmPlugin>>,
-    /// The types of plugins that the proxy can run.
+    list: Vec<Arc<Extension>>,
+    /// The types of Wasm plugins that the proxy can run.
     support: WasmSupport,
 }
 
@@ -42,35 +45,40 @@ pub(crate) struct Traffic {
 }
 
 impl Plugins {
-    /// The plugins of a proxy: of the root namespace, then of its own; of each phase, those with the highest
-    /// priority first.
+    /// The extensions of a proxy; of each phase, those with the highest priority first. Equal priorities are
+    /// in the order of the namespaces (the proxy's own, then the root namespace) and of age.
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap, support: WasmSupport) -> Self {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
-        let mut list = concerning(cx, &root, namespace, labels);
+        let mut list = Extension::concerning(cx, namespace, namespace, labels);
         if *namespace != root {
-            list.extend(concerning(cx, namespace, namespace, labels));
+            list.extend(Extension::concerning(cx, &root, namespace, labels));
         }
-        // Stable: equal priorities stay in order of namespace and age. None at all is the lowest.
-        list.sort_by_key(|plugin| std::cmp::Reverse(plugin.priority));
+        // Stable. None at all is the lowest.
+        list.sort_by_key(|extension| std::cmp::Reverse(extension.spec.priority));
         Self { list, support }
     }
 
     /// The HTTP filters of a phase.
     #[must_use]
     pub(crate) fn http(&self, phase: PluginPhase, traffic: Traffic) -> Vec<HttpFilter> {
-        let found = self.list.iter().filter(|plugin| plugin.r#type != PluginType::Network);
-        let found = found.filter(|plugin| applies(plugin, phase, traffic));
-        let filter = |plugin: &Typed<WasmPlugin>| {
-            if self.can_run(plugin) {
-                return Some(http_filter(plugin));
-            }
-            let deny = HttpRbac { rules: Some(nobody()), ..HttpRbac::default() };
-            closes(plugin).then(|| HttpFilter {
-                name: resource::name_of(plugin),
-                config_type: Some(http_filter::ConfigType::TypedConfig(pilotfish_proto::any(&deny))),
-                ..HttpFilter::default()
-            })
+        let found = self.list.iter().filter(|extension| !extension.is_of_network());
+        let found = found.filter(|extension| applies(extension, phase, traffic));
+        let filter = |extension: &Arc<Extension>| {
+            let config = if let Some(lua) = &extension.spec.lua {
+                http_filter::ConfigType::TypedConfig(pilotfish_proto::any(&script(&lua.inline_code)))
+            } else if self.can_run(extension) {
+                http_filter::ConfigType::ConfigDiscovery(discovery([
+                    "envoy.extensions.filters.http.wasm.v3.Wasm",
+                    "envoy.extensions.filters.http.rbac.v3.RBAC",
+                ]))
+            } else if closes(extension) {
+                let deny = HttpRbac { rules: Some(nobody()), ..HttpRbac::default() };
+                http_filter::ConfigType::TypedConfig(pilotfish_proto::any(&deny))
+            } else {
+                return None;
+            };
+            Some(HttpFilter { name: extension.name.clone(), config_type: Some(config), ..Default::default() })
         };
         found.filter_map(filter).collect()
     }
@@ -78,37 +86,39 @@ impl Plugins {
     /// The network filters of a phase.
     #[must_use]
     pub(crate) fn network(&self, phase: PluginPhase, traffic: Traffic) -> Vec<Filter> {
-        let found = self.list.iter().filter(|plugin| plugin.r#type == PluginType::Network);
-        let found = found.filter(|plugin| applies(plugin, phase, traffic));
-        let filter = |plugin: &Typed<WasmPlugin>| {
-            if self.can_run(plugin) {
-                return Some(network_filter(plugin));
+        let found = self.list.iter().filter(|extension| extension.is_of_network());
+        let found = found.filter(|extension| applies(extension, phase, traffic));
+        let filter = |extension: &Arc<Extension>| {
+            let name = extension.name.clone();
+            if self.can_run(extension) {
+                return Some(network_filter(name));
             }
-            let stat_prefix = resource::name_of(plugin);
-            let deny = NetworkRbac { rules: Some(nobody()), stat_prefix, ..NetworkRbac::default() };
-            closes(plugin).then(|| filters::network(&resource::name_of(plugin), &deny))
+            let deny =
+                NetworkRbac { rules: Some(nobody()), stat_prefix: name.clone(), ..NetworkRbac::default() };
+            closes(extension).then(|| filters::network(&name, &deny))
         };
         found.filter_map(filter).collect()
     }
 
-    fn can_run(&self, plugin: &WasmPlugin) -> bool {
-        match plugin.r#type {
-            PluginType::Network => self.support.network,
-            PluginType::Http | PluginType::UnspecifiedPluginType => self.support.http,
+    fn can_run(&self, extension: &Extension) -> bool {
+        match extension.spec.wasm.as_ref().map(|wasm| wasm.r#type) {
+            Some(PluginType::Network) => self.support.network,
+            Some(PluginType::Http | PluginType::UnspecifiedPluginType) => self.support.http,
+            None => true,
         }
     }
 
     /// The plugins that the proxy cannot run.
     #[must_use]
     pub(crate) fn refused(&self) -> Vec<Refusal> {
-        let refused = self.list.iter().filter(|plugin| !self.can_run(plugin));
-        let refusal = |plugin: &Typed<WasmPlugin>| {
-            let outcome = match closes(plugin) {
+        let refused = self.list.iter().filter(|extension| !self.can_run(extension));
+        let refusal = |extension: &Arc<Extension>| {
+            let outcome = match closes(extension) {
                 true => "its phase and failStrategy FAIL_CLOSE refuse all traffic that it is for",
                 false => "traffic passes without it",
             };
             Refusal {
-                object: crate::engine::reference(plugin),
+                object: extension.object.clone(),
                 field: String::new(),
                 fault: format!(
                     "some proxies that it selects list no Wasm filter or no runtime envoy.wasm.runtime.v8, \
@@ -122,15 +132,16 @@ impl Plugins {
     /// The objects.
     #[must_use]
     pub(crate) fn provenance(&self) -> Vec<Origin> {
-        let used = self.list.iter().filter(|plugin| self.can_run(plugin) || closes(plugin));
-        used.map(crate::engine::reference).collect()
+        let used = self.list.iter().filter(|extension| self.can_run(extension) || closes(extension));
+        used.map(|extension| extension.object.clone()).collect()
     }
 }
 
 /// True if traffic is refused where the plugin does not run: it decides on access, and is to fail closed.
-fn closes(plugin: &WasmPlugin) -> bool {
-    matches!(plugin.phase, PluginPhase::Authn | PluginPhase::Authz)
-        && plugin.fail_strategy == FailStrategy::FailClose
+fn closes(extension: &Extension) -> bool {
+    let decides = matches!(extension.spec.phase, PluginPhase::Authn | PluginPhase::Authz);
+    let strategy = extension.spec.wasm.as_ref().map(|wasm| wasm.fail_strategy);
+    decides && strategy == Some(FailStrategy::FailClose)
 }
 
 /// The rules that let nobody in.
@@ -138,21 +149,9 @@ fn nobody() -> Rbac {
     Rbac { action: rbac::Action::Allow.into(), ..Rbac::default() }
 }
 
-/// The plugins of a namespace that concern a workload, the oldest first.
-fn concerning(
-    cx: &Cx<'_>,
-    from: &Namespace,
-    namespace: &Namespace,
-    labels: &LabelMap,
-) -> Vec<Typed<WasmPlugin>> {
-    let mut plugins = cx.objects_in::<WasmPlugin>(from);
-    plugins.retain(|plugin| concerns(plugin, namespace, labels));
-    plugins.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
-    plugins
-}
-
-fn applies(plugin: &WasmPlugin, phase: PluginPhase, traffic: Traffic) -> bool {
-    plugin.phase == phase && (plugin.r#match.is_empty() || plugin.r#match.iter().any(|m| matches(m, traffic)))
+fn applies(extension: &Extension, phase: PluginPhase, traffic: Traffic) -> bool {
+    let spec = &extension.spec;
+    spec.phase == phase && (spec.r#match.is_empty() || spec.r#match.iter().any(|one| matches(one, traffic)))
 }
 
 fn matches(selector: &TrafficSelector, traffic: Traffic) -> bool {
@@ -164,22 +163,15 @@ fn matches(selector: &TrafficSelector, traffic: Traffic) -> bool {
     by_mode && (selector.ports.is_empty() || selector.ports.iter().any(|port| port.number == traffic.port))
 }
 
-fn http_filter(plugin: &Typed<WasmPlugin>) -> HttpFilter {
-    let kinds = ["envoy.extensions.filters.http.wasm.v3.Wasm", "envoy.extensions.filters.http.rbac.v3.RBAC"];
-    HttpFilter {
-        name: resource::name_of(plugin),
-        config_type: Some(http_filter::ConfigType::ConfigDiscovery(discovery(kinds))),
-        ..Default::default()
-    }
+fn script(code: &str) -> Lua {
+    let specifier = Some(data_source::Specifier::InlineString(code.to_owned()));
+    Lua { default_source_code: Some(DataSource { specifier, ..DataSource::default() }), ..Lua::default() }
 }
 
-fn network_filter(plugin: &Typed<WasmPlugin>) -> Filter {
+fn network_filter(name: String) -> Filter {
     let kinds =
         ["envoy.extensions.filters.network.wasm.v3.Wasm", "envoy.extensions.filters.network.rbac.v3.RBAC"];
-    Filter {
-        name: resource::name_of(plugin),
-        config_type: Some(filter::ConfigType::ConfigDiscovery(discovery(kinds))),
-    }
+    Filter { name, config_type: Some(filter::ConfigType::ConfigDiscovery(discovery(kinds))) }
 }
 
 /// Over the same stream as everything else. RBAC is what the agent puts in place of a module that it cannot

@@ -1,10 +1,10 @@
 //! The configuration of a plugin's filter: where the module is, and its settings. Istio's agent, which stands
 //! between, fetches the module and puts a local file in its place.
 
+use super::Extension;
 use pilotfish_config::extensions::{
-    EnvValueSource, FailStrategy, PluginType, PullPolicy, VmConfig as WrittenVm, WasmPlugin,
+    EnvValueSource, FailStrategy, PluginType, PullPolicy, VmConfig as WrittenVm, WasmConfig,
 };
-use pilotfish_model::Typed;
 use pilotfish_proto::envoy::config::core::v3::{
     AsyncDataSource, DataSource, HttpUri, RemoteDataSource, TypedExtensionConfig,
     async_data_source::Specifier, data_source, http_uri::HttpUpstreamType,
@@ -17,39 +17,29 @@ use pilotfish_proto::envoy::extensions::wasm::v3::{
 use pilotfish_proto::{Any, Duration, PREFIX, any};
 use prost::Message;
 
-/// Start of the names of plugins' filters; namespace, name and [`NAME_SUFFIX`] follow: plugins are made into
-/// TrafficExtensions.
-pub(crate) const NAME_PREFIX: &str = "extensions.istio.io/trafficextension/";
-/// End of the names of filters whose TrafficExtension is made from a WasmPlugin.
-pub(crate) const NAME_SUFFIX: &str = "~istio-translated-wasmplugin";
-
 /// Variables that carry to the agent how an image is fetched.
 const PULL_SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
 const PULL_POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 
-/// The name of a plugin's filter and of its configuration.
-pub(super) fn name_of(plugin: &Typed<WasmPlugin>) -> String {
-    format!("{NAME_PREFIX}{}.{}{NAME_SUFFIX}", plugin.namespace(), plugin.name())
-}
-
-/// The configuration of a plugin's filter. `pull_secret`: the Docker configuration by which the agent may
-/// fetch the image.
+/// The configuration of a plugin's filter; `None` for an extension without a plugin. `pull_secret`: the Docker
+/// configuration by which the agent may fetch the image.
 #[must_use]
 pub(crate) fn extension_config(
-    plugin: &Typed<WasmPlugin>,
+    extension: &Extension,
     pull_secret: Option<&str>,
-) -> TypedExtensionConfig {
-    let config = Some(plugin_config(plugin, pull_secret));
-    let packed = match plugin.r#type {
+) -> Option<TypedExtensionConfig> {
+    let wasm = extension.spec.wasm.as_ref()?;
+    let config = Some(plugin_config(&extension.name, wasm, pull_secret));
+    let packed = match wasm.r#type {
         PluginType::Network => any(&NetworkWasm { config }),
         PluginType::Http | PluginType::UnspecifiedPluginType => any(&HttpWasm { config }),
     };
-    TypedExtensionConfig { name: name_of(plugin), typed_config: Some(packed) }
+    Some(TypedExtensionConfig { name: extension.name.clone(), typed_config: Some(packed) })
 }
 
-fn plugin_config(plugin: &Typed<WasmPlugin>, pull_secret: Option<&str>) -> PluginConfig {
+fn plugin_config(name: &str, plugin: &WasmConfig, pull_secret: Option<&str>) -> PluginConfig {
     PluginConfig {
-        name: name_of(plugin),
+        name: name.to_owned(),
         root_id: plugin.plugin_name.clone(),
         configuration: configuration(plugin),
         failure_policy: match plugin.fail_strategy {
@@ -69,14 +59,14 @@ fn plugin_config(plugin: &Typed<WasmPlugin>, pull_secret: Option<&str>) -> Plugi
 }
 
 /// `pluginConfig` as JSON text, which is how modules expect it; none when there is nothing in it.
-fn configuration(plugin: &WasmPlugin) -> Option<Any> {
+fn configuration(plugin: &WasmConfig) -> Option<Any> {
     let written = plugin.plugin_config.as_ref().filter(|config| !config.is_empty())?;
     let value = serde_json::Value::Object(written.clone()).to_string().encode_to_vec();
     Some(Any { type_url: format!("{PREFIX}google.protobuf.StringValue"), value })
 }
 
 /// Where the module is. Without a scheme, in an image registry.
-fn code(plugin: &WasmPlugin) -> AsyncDataSource {
+fn code(plugin: &WasmConfig) -> AsyncDataSource {
     if let Some(path) = plugin.url.strip_prefix("file://") {
         let local = DataSource {
             specifier: Some(data_source::Specifier::Filename(path.to_owned())),
@@ -96,7 +86,7 @@ fn code(plugin: &WasmPlugin) -> AsyncDataSource {
     AsyncDataSource { specifier: Some(Specifier::Remote(remote)) }
 }
 
-fn environment(plugin: &WasmPlugin, pull_secret: Option<&str>) -> EnvironmentVariables {
+fn environment(plugin: &WasmConfig, pull_secret: Option<&str>) -> EnvironmentVariables {
     let none = WrittenVm::default();
     let written = &plugin.vm_config.as_ref().unwrap_or(&none).env;
     let mut out = EnvironmentVariables::default();

@@ -29,8 +29,11 @@ fn supported(yaml: &str, app: &str, support: WasmSupport) -> Arc<Plugins> {
 }
 
 fn names<T>(filters: &[T], name: impl Fn(&T) -> &str) -> Vec<String> {
-    let plugin = |filter| name(filter).strip_prefix(NAME_PREFIX)?.strip_suffix(NAME_SUFFIX);
-    filters.iter().map(|filter| plugin(filter).unwrap_or("?").to_owned()).collect()
+    let short = |filter| {
+        let name = name(filter).strip_prefix("extensions.istio.io/trafficextension/")?;
+        Some(name.strip_suffix("~istio-translated-wasmplugin").unwrap_or(name))
+    };
+    filters.iter().map(|filter| short(filter).unwrap_or("?").to_owned()).collect()
 }
 
 fn http(plugins: &Plugins, phase: PluginPhase, class: TrafficClass, port: u32) -> Vec<String> {
@@ -75,7 +78,7 @@ fn the_configuration_has_the_module_and_its_settings() {
       spec: {url: registry.example.com/a:v1, sha256: 'abababababababababababababababababababababababababababababababab', pluginName: check, pluginConfig: {list: [1], mode: x},
              failStrategy: FAIL_OPEN, imagePullPolicy: Always,
              vmConfig: {env: [{name: A, value: b}, {name: HOST, valueFrom: HOST}]}}}";
-    let config = extension_config(&plugins(yaml, "web").list[0], Some("{}"));
+    let config = extension_config(&plugins(yaml, "web").list[0], Some("{}")).unwrap();
     let wasm = Wasm::decode(&*config.typed_config.unwrap().value).unwrap().config.unwrap();
     assert_eq!(
         (&*config.name, &*wasm.root_id),
@@ -122,4 +125,86 @@ fn proxy_that_cannot_run_a_plugin_closes_where_access_is_decided() {
         assert_eq!((without.refused().len(), without.provenance().len()), (1, usize::from(closed)), "{more}");
         assert!(plugins(&plugin(more), "web").refused().is_empty(), "{more}");
     }
+}
+
+/// Rule 34: TrafficExtensions and WasmPlugins are one list.
+#[test]
+fn extensions_and_plugins_are_in_order_of_priority_namespace_and_age() {
+    let wasm = "wasm: {url: 'file:///a.wasm'}";
+    let network = "wasm: {url: 'file:///a.wasm', type: NETWORK}";
+    let lua = "lua: {inlineCode: 'function envoy_on_request(handle) end'}";
+    let object = |kind: &str, namespace: &str, name: &str, age: u32, spec: &str| {
+        format!(
+            "{{apiVersion: extensions.istio.io/v1alpha1, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}, \
+             creationTimestamp: '2026-01-01T00:00:0{age}Z'}}, spec: {{{spec}}}}}\n---\n"
+        )
+    };
+    let extension = |namespace, name, age, spec: &str| object("TrafficExtension", namespace, name, age, spec);
+    let plugin = |namespace, name, age, spec: &str| object("WasmPlugin", namespace, name, age, spec);
+    let plain = "url: 'file:///a.wasm'";
+    for (objects, expected, of_network) in [
+        (
+            [
+                extension("shop", "low", 1, &format!("priority: 1, {lua}")),
+                plugin("shop", "middle", 1, &format!("priority: 2, {plain}")),
+                extension("istio-system", "high", 1, &format!("priority: 3, {wasm}")),
+            ],
+            &["istio-system.high", "shop.middle", "shop.low"][..],
+            &[][..],
+        ),
+        (
+            [
+                extension("istio-system", "root", 1, lua),
+                extension("shop", "younger", 3, wasm),
+                plugin("shop", "older", 2, plain),
+            ],
+            &["shop.older", "shop.younger", "istio-system.root"],
+            &[],
+        ),
+        (
+            [
+                extension("shop", "minus", 1, &format!("priority: -5, {lua}")),
+                extension("shop", "unset", 1, lua),
+                extension("shop", "zero", 1, &format!("priority: 0, {lua}")),
+            ],
+            &["shop.zero", "shop.minus", "shop.unset"],
+            &[],
+        ),
+        (
+            [
+                extension("shop", "other", 1, &format!("selector: {{matchLabels: {{app: db}}}}, {lua}")),
+                extension("shop", "phase", 1, &format!("phase: AUTHN, {lua}")),
+                extension("shop", "network", 1, network),
+            ],
+            &[],
+            &["shop.network"],
+        ),
+    ] {
+        let found = plugins(&objects.concat(), "web");
+        let (phase, traffic) =
+            (PluginPhase::UnspecifiedPhase, Traffic { class: TrafficClass::Inbound, port: 80 });
+        assert_eq!(http(&found, phase, TrafficClass::Inbound, 80), expected, "{objects:?}");
+        assert_eq!(names(&found.network(phase, traffic), |filter| &filter.name), of_network, "{objects:?}");
+    }
+}
+
+/// Rule 34: a script is in the filter, also where the proxy runs no Wasm; there is nothing to subscribe to.
+#[test]
+fn a_script_is_in_its_filter() {
+    use pilotfish_proto::envoy::extensions::filters::http::lua::v3::Lua;
+    let text = "{apiVersion: extensions.istio.io/v1alpha1, kind: TrafficExtension, metadata: {name: a, namespace: shop},
+        spec: {phase: AUTHZ, lua: {inlineCode: 'function envoy_on_request(handle) end'}}}";
+    let found = supported(text, "web", WasmSupport::default());
+    let traffic = Traffic { class: TrafficClass::Gateway, port: 80 };
+    let filters = found.http(PluginPhase::Authz, traffic);
+    let [filter] = &filters[..] else { panic!("{filters:?}") };
+    assert_eq!(filter.name, "extensions.istio.io/trafficextension/shop.a");
+    let Some(http_filter::ConfigType::TypedConfig(config)) = &filter.config_type else {
+        panic!("{filter:?}")
+    };
+    let code = Lua::decode(&*config.value).unwrap().default_source_code.unwrap().specifier;
+    let expected = "function envoy_on_request(handle) end".to_owned();
+    assert_eq!(code, Some(data_source::Specifier::InlineString(expected)));
+    assert!(found.network(PluginPhase::Authz, traffic).is_empty() && found.refused().is_empty());
+    assert!(extension_config(&found.list[0], None).is_none());
 }

@@ -187,7 +187,7 @@ const HELD: [(&str, [&str; 3]); 24] = [
 type Use = (&'static str, fn() -> Vec<Update>, [&'static str; 3]);
 
 #[rustfmt::skip]
-const USES: [Use; 51] = [
+const USES: [Use; 52] = [
     ("ips", own_endpoint, ["L", "", ""]),
     ("ips", declared_ports, ["CL", "", ""]),
     ("family", plain, ["CLRN", "L", "R"]),
@@ -206,6 +206,7 @@ const USES: [Use; 51] = [
     ("network", headless, ["N", "", ""]),
     ("network", gateways_between_networks, ["E", "E", "E"]),
     ("labels", policy, ["L", "L", ""]),
+    ("labels", script, ["L", "L", ""]),
     ("labels", rule_for_clients, ["CELR", "CELR", "CER"]),
     ("labels", route_by_source, ["R", "R", "R"]),
     ("labels", stream_by_source, ["L", "", ""]),

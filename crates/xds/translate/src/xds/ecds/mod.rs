@@ -2,11 +2,10 @@
 //! by that name.
 
 use crate::engine::{Cx, EncodedResource, Query, ResourceBatch, ResourceBatchKey, reference};
-use crate::policy::wasm::{NAME_PREFIX, NAME_SUFFIX, extension_config};
+use crate::policy::wasm::{Extension, extension_config};
 use crate::proxy::{Identity, Proxy, ProxyKind, SecretAccess};
-use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::kubernetes::{Secret, SecretType};
-use pilotfish_model::{Namespace, Origin, Typed};
+use pilotfish_model::{Namespace, Origin};
 use std::sync::Arc;
 
 /// The facets of a proxy that its extension configurations may depend on.
@@ -44,18 +43,15 @@ impl ExtensionView {
     }
 
     fn plugin(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
-        // A namespace has no dot, so the first one ends it.
-        let name_of_plugin = name.strip_prefix(NAME_PREFIX)?.strip_suffix(NAME_SUFFIX)?;
-        let (namespace, plugin) = name_of_plugin.split_once('.')?;
-        let namespace = Namespace::from(namespace);
+        let namespace = Extension::namespace_of(name)?;
         let is_root = || cx.mesh().root_namespace == namespace.as_str();
         if namespace != self.namespace && !is_root() {
             return None;
         }
-        let plugin = cx.object::<WasmPlugin>(&namespace, plugin)?;
-        let mut provenance = vec![reference(&plugin)];
-        let secret = self.pull_secret(cx, &plugin, &mut provenance);
-        let config = extension_config(&plugin, secret.as_deref());
+        let extension = Extension::find(cx, name)?;
+        let mut provenance = vec![extension.object.clone()];
+        let secret = self.pull_secret(cx, &extension, &mut provenance);
+        let config = extension_config(&extension, secret.as_deref())?;
         Some(EncodedResource::new(name.clone(), &config, provenance))
     }
 
@@ -64,12 +60,13 @@ impl ExtensionView {
     fn pull_secret(
         &self,
         cx: &Cx<'_>,
-        plugin: &Typed<WasmPlugin>,
+        extension: &Extension,
         provenance: &mut Vec<Origin>,
     ) -> Option<String> {
-        let name = Some(plugin.image_pull_secret.as_str()).filter(|name| !name.is_empty())?;
+        let wasm = extension.spec.wasm.as_ref()?;
+        let name = Some(wasm.image_pull_secret.as_str()).filter(|name| !name.is_empty())?;
         let name = name.strip_prefix("kubernetes://").unwrap_or(name);
-        let (namespace, name) = name.split_once('/').unwrap_or((plugin.namespace().as_str(), name));
+        let (namespace, name) = name.split_once('/').unwrap_or((extension.namespace.as_str(), name));
         let namespace = Namespace::from(namespace);
         if self.pull_secrets.as_ref() != Some(&namespace) {
             return None;
@@ -91,7 +88,7 @@ impl Query for AnyPullSecret {
     type Output = bool;
 
     fn compute(&self, cx: &Cx<'_>) -> bool {
-        cx.objects::<WasmPlugin>().any(|plugin| !plugin.image_pull_secret.is_empty())
+        Extension::any_has_pull_secret(cx)
     }
 }
 
@@ -123,5 +120,47 @@ mod tests {
         assert_eq!(of("cluster.local"), Some("shop".into()));
         assert_eq!(of("elsewhere.example.com"), None);
         assert_eq!(*evaluate(&world, &ViewOf(proxy.clone())), None);
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct NamesOf(&'static str, &'static [&'static str]);
+
+    impl Query for NamesOf {
+        type Output = Vec<String>;
+
+        fn compute(&self, cx: &Cx<'_>) -> Vec<String> {
+            let view = ExtensionView::of(cx, &sidecar("web-0", self.0)).unwrap();
+            let found = self.1.iter().filter_map(|name| view.plugin(cx, &Arc::from(*name)));
+            found.map(|resource| resource.name.to_string()).collect()
+        }
+    }
+
+    /// Rule 34 of istiod 1.31: extensions are subscribed to by the name of their filter, scripts are not.
+    #[test]
+    fn plugins_of_both_kinds_are_found_by_name_in_the_namespace_and_the_root_namespace() {
+        let wasm = "{wasm: {url: 'file:///w.wasm'}}";
+        let object = |kind, namespace, spec| {
+            line("extensions.istio.io/v1alpha1", kind, namespace, "a.b", spec) + "\n---\n"
+        };
+        let world = world(yaml(
+            &[
+                object("WasmPlugin", "shop", "{url: 'file:///w.wasm'}"),
+                object("TrafficExtension", "shop", wasm),
+                object("TrafficExtension", "istio-system", wasm),
+                object("TrafficExtension", "pay", "{lua: {inlineCode: return}}"),
+            ]
+            .concat(),
+        ));
+        const NAMES: &[&str] = &[
+            "extensions.istio.io/trafficextension/shop.a.b~istio-translated-wasmplugin",
+            "extensions.istio.io/trafficextension/shop.a.b",
+            "extensions.istio.io/trafficextension/istio-system.a.b",
+            "extensions.istio.io/trafficextension/istio-system.a.b~istio-translated-wasmplugin",
+            "extensions.istio.io/trafficextension/pay.a.b",
+            "extensions.istio.io/wasmplugin/shop.a.b",
+        ];
+        for (namespace, expected) in [("shop", &NAMES[..3]), ("pay", &NAMES[2..3])] {
+            assert_eq!(*evaluate(&world, &NamesOf(namespace, NAMES)), expected, "{namespace}");
+        }
     }
 }

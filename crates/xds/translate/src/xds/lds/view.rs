@@ -12,7 +12,7 @@ use crate::proxy::{InterceptionMode, IpFamilies, Proxy, ProxyKind, WasmSupport, 
 use crate::routing::SourceLabels;
 use crate::scope::{Scope, cache_of_unknown_hosts};
 use crate::services::service_address::AddressView;
-use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::extensions::{TrafficExtension, WasmPlugin};
 use pilotfish_config::mesh::{ExtensionProvider, ServiceAttributeEnrichment};
 use pilotfish_config::networking::Sidecar;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
@@ -342,6 +342,7 @@ impl Query for SelectorsIn {
         }
         add::<Telemetry>(cx, &self.namespace, &mut selectors);
         add::<WasmPlugin>(cx, &self.namespace, &mut selectors);
+        add::<TrafficExtension>(cx, &self.namespace, &mut selectors);
         selectors
     }
 }

@@ -170,6 +170,12 @@ pub(super) fn plugin() -> Vec<Update> {
     yaml(&line("extensions.istio.io/v1alpha1", "WasmPlugin", "shop", "w", "{url: 'file:///w.wasm'}"))
 }
 
+pub(super) fn script() -> Vec<Update> {
+    let spec =
+        "{selector: {matchLabels: {app: other}}, lua: {inlineCode: 'function envoy_on_request(handle) end'}}";
+    yaml(&line("extensions.istio.io/v1alpha1", "TrafficExtension", "shop", "s", spec))
+}
+
 pub(super) fn plugin_with_secret() -> Vec<Update> {
     let spec = "{url: 'oci://r/w', imagePullSecret: pull}";
     let secret = "{apiVersion: v1, kind: Secret, metadata: {name: pull, namespace: shop}, data: {.dockerconfigjson: Yw==}}";

@@ -19,7 +19,7 @@ const KEYWORDS: [&str; 21] = [
 const BINARY: [&str; 13] = ["+", "-", "*", "/", "%", "^", "..", "==", "~=", "<=", ">=", "<", ">"];
 
 /// Returns the reason why the script does not compile, with its line; `None` if it compiles.
-pub(super) fn refusal(script: &str) -> Option<String> {
+pub(in crate::validate) fn refusal(script: &str) -> Option<String> {
     let mut parser =
         Parser { lexer: Lexer::new(script), next: Token::End, depth: 0, loops: 0, varargs: true };
     let result = parser.advance().and_then(|()| parser.block()).and_then(|()| match parser.next {
