@@ -113,6 +113,7 @@ const DESTINATION_RULE: Limits = &[
     ("**.retryBudget.percent", PERCENT),
     ("**.maxEjectionPercent", PERCENT),
     ("**.minHealthPercent", PERCENT),
+    ("**.failurePercentageThreshold", PERCENT),
     ("**.tcp.maxConnections", AtLeast(0)),
     ("**.http.http1MaxPendingRequests", AtLeast(0)),
     ("**.http.http2MaxRequests", AtLeast(0)),

@@ -147,6 +147,7 @@ fn jwt_rule(dice: &mut Dice, index: usize) -> Value {
         ("outputClaimToHeaders", json!([{"header": "x-sub", "claim": "sub"}])),
         ("timeout", json!("5s")),
         ("spaceDelimitedClaims", json!(["groups"])),
+        ("presence", json!("REQUIRED")),
     ];
     for (field, value) in optional {
         if dice.chance(3) {

@@ -188,20 +188,6 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         Narrow,
         "tokens of the policy's issuers are refused where it may apply, and all requests if it has none",
     ),
-    row(
-        &[Kind::Gateway],
-        &["spec.servers[*].tls.ecdhCurves", "spec.servers[*].tls.alpnProtocols"],
-        Fields,
-        Ignore,
-        "it is ignored: it restricts no client",
-    ),
-    row(
-        &[Kind::Sidecar],
-        &["spec.ingress[*].tls.ecdhCurves", "spec.ingress[*].tls.alpnProtocols"],
-        Fields,
-        Ignore,
-        "it is ignored: it restricts no client",
-    ),
     row(&[Kind::Gateway], &["spec.servers[*].tls.mode"], Values, Narrow, "the server refuses connections"),
     row(
         &[Kind::Gateway],

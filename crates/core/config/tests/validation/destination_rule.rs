@@ -130,6 +130,11 @@ fn traffic_policies() {
                 "connectionPool: {http: {useClientProtocol: true}}",
             ),
             (
+                "outlierDetection: {failurePercentageThreshold: 101}",
+                "spec.trafficPolicy.outlierDetection.failurePercentageThreshold: 101 is not a percentage, must be 0 to 100",
+                "outlierDetection: {failurePercentageThreshold: 85}",
+            ),
+            (
                 "outlierDetection: {maxEjectionPercent: 101}",
                 "spec.trafficPolicy.outlierDetection.maxEjectionPercent: 101 is not a percentage, must be 0 to 100",
                 "outlierDetection: {maxEjectionPercent: 100}",
@@ -295,6 +300,13 @@ fn client_tls() {
                 "mode: SIMPLE, credentialName: a, caCertificates: /c",
                 &format!("{AT}.caCertificates: has no effect beside credentialName"),
                 "mode: SIMPLE, credentialName: a",
+            ),
+            (
+                "mode: ISTIO_MUTUAL, caCertCredentialName: a",
+                &format!(
+                    "{AT}.caCertCredentialName: has no effect, as the mode is neither SIMPLE nor MUTUAL"
+                ),
+                "mode: SIMPLE, caCertCredentialName: a",
             ),
             (
                 "mode: SIMPLE, insecureSkipVerify: true, subjectAltNames: [a]",

@@ -177,6 +177,11 @@ fn server_tls() {
                 "mode: SIMPLE, credentialName: a, cipherSuites: [AES128-GCM-SHA256]",
             ),
             (
+                "mode: SIMPLE, credentialName: a, ecdhCurves: [P-1]",
+                &warned(".ecdhCurves[0]: \"P-1\" is not a curve that Envoy knows, it is ignored"),
+                "mode: SIMPLE, credentialName: a, ecdhCurves: [X25519]",
+            ),
+            (
                 "mode: SIMPLE, credentialName: a, cipherSuites: [AES128-SHA, AES128-SHA]",
                 &warned(".cipherSuites[1]: is there twice"),
                 "mode: SIMPLE, credentialName: a, cipherSuites: [AES128-SHA]",

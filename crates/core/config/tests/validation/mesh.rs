@@ -82,6 +82,16 @@ fn mesh_config() {
                 "defaultHttpRetryPolicy: {attempts: 1}",
             ),
             (
+                "defaultInboundHttpRetryPolicy: {attempts: 1, perTryTimeout: 1s}",
+                "warning: defaultInboundHttpRetryPolicy.perTryTimeout: has no effect: inbound routes have one endpoint",
+                "defaultInboundHttpRetryPolicy: {attempts: 1, retryOn: 5xx, backoff: 1s}",
+            ),
+            (
+                "defaultInboundHttpRetryPolicy: {attempts: -1}",
+                "defaultInboundHttpRetryPolicy.attempts: -1 is negative",
+                "defaultInboundHttpRetryPolicy: {}",
+            ),
+            (
                 "trustDomian: a",
                 "warning: trustDomian: unknown to this version: it is ignored (did you mean \"trustDomain\"?)",
                 "trust_domain: a",

@@ -15,6 +15,11 @@ use pilotfish_config::kubernetes::{ConfigMap, Secret};
 /// Suffix of the names of credentials with CA certificates.
 pub(crate) const CA_SUFFIX: &str = "-cacert";
 
+/// The name under which the authorities in a Secret or ConfigMap are subscribed to.
+pub(crate) fn with_ca_suffix(name: &str) -> String {
+    if name.ends_with(CA_SUFFIX) { name.to_owned() } else { format!("{name}{CA_SUFFIX}") }
+}
+
 /// The workload's own certificate, from the agent beside the proxy, in place of a Secret.
 pub(crate) const BUILT_IN: &str = "builtin://";
 

@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// their chains.
 const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
 
+/// The transport socket of a chain that names none.
+const RAW_BUFFER: &str = "envoy.transport_sockets.raw_buffer";
+
 /// What patches of a listener match.
 pub(super) struct Patching<'a> {
     pub(super) patches: &'a [Arc<Patch>],
@@ -124,6 +127,7 @@ pub(super) fn chain_matches(listener: &Listener, chain: &FilterChain, patch: &Pa
     let servers = criteria.map_or(&none, |criteria| &criteria.server_names);
     let protocols = criteria.map_or(&none, |criteria| &criteria.application_protocols);
     let transport = criteria.map_or("", |criteria| criteria.transport_protocol.as_str());
+    let socket = chain.transport_socket.as_ref().map_or(RAW_BUFFER, |socket| socket.name.as_str());
     (wanted.name.is_empty() || wanted.name == chain.name)
         && (wanted.sni.is_empty() || servers.contains(&wanted.sni))
         && (wanted.transport_protocol.is_empty() || wanted.transport_protocol == transport)
@@ -132,6 +136,7 @@ pub(super) fn chain_matches(listener: &Listener, chain: &FilterChain, patch: &Pa
                 .application_protocols
                 .split(',')
                 .all(|protocol| protocols.iter().any(|p| p == protocol)))
+        && (wanted.transport_socket.is_empty() || wanted.transport_socket == socket)
         && (wanted.destination_port == 0 || destination == Some(wanted.destination_port))
 }
 

@@ -390,6 +390,36 @@ fn a_transport_socket_of_another_name_is_replaced_in_a_chain() {
     assert_eq!(chain(&patch("quic")).1, "quic");
 }
 
+/// A field of Istio 1.32: the socket that handles the bytes of a chain; plain text where there is none.
+#[test]
+fn chains_are_matched_by_their_transport_socket() {
+    let spec = |socket: &str| {
+        format!(
+            "{{configPatches: [{{applyTo: FILTER_CHAIN, match: {{listener: {{filterChain: {{transportSocket: {socket}}}}}}}, \
+             patch: {{operation: REMOVE}}}}]}}"
+        )
+    };
+    let socket = |name: &str| Some(TransportSocket { name: name.to_owned(), ..TransportSocket::default() });
+    let (plain, tls) = ("envoy.transport_sockets.raw_buffer", "envoy.transport_sockets.tls");
+    for (wanted, of_chain, want) in [
+        (tls, socket(tls), true),
+        (tls, socket(plain), false),
+        (tls, None, false),
+        (plain, None, true),
+        (plain, socket(plain), true),
+        (plain, socket(tls), false),
+        ("''", socket(tls), true),
+    ] {
+        let world = World::of(&[("shop", "a", &spec(wanted))]);
+        let patches = world.evaluate(&proxy("sidecar", &[], &[]), |cx, proxy| {
+            Loaded(Patches::of(cx, proxy, Subject::Listener).load(cx))
+        });
+        let chain = FilterChain { transport_socket: of_chain, ..FilterChain::default() };
+        let found = super::listeners::chain_matches(&Listener::default(), &chain, &patches.0[0]);
+        assert_eq!(found, want, "{wanted} {chain:?}");
+    }
+}
+
 #[test]
 fn virtual_hosts_are_removed_and_added_and_their_routes_patched() {
     let spec = "{configPatches: [

@@ -62,6 +62,8 @@ pub struct MeshConfig {
     pub discovery_selectors: Vec<LabelSelector>,
     pub path_normalization: ProxyPathNormalization,
     pub default_http_retry_policy: Option<HttpRetry>,
+    /// Retries of requests to the proxy's own workload; of Istio 1.32.
+    pub default_inbound_http_retry_policy: Option<HttpRetry>,
     #[serde(rename = "meshMTLS", alias = "meshMtls")]
     pub mesh_mtls: Option<TlsConfig>,
     pub tls_defaults: Option<TlsConfig>,
@@ -74,6 +76,7 @@ pub struct MeshConfig {
 impl Default for MeshConfig {
     fn default() -> Self {
         let everywhere = || vec!["*".to_owned()];
+        let locality = LocalityLoadBalancerSetting { enabled: Some(true), ..Default::default() };
         Self {
             proxy_listen_port: 15001,
             proxy_inbound_listen_port: 15006,
@@ -106,10 +109,7 @@ impl Default for MeshConfig {
             default_virtual_service_export_to: everywhere(),
             default_destination_rule_export_to: everywhere(),
             root_namespace: "istio-system".to_owned(),
-            locality_lb_setting: Some(LocalityLoadBalancerSetting {
-                enabled: Some(true),
-                ..Default::default()
-            }),
+            locality_lb_setting: Some(locality),
             zone_aware_lb_setting: None,
             default_traffic_policy: None,
             dns_refresh_rate: Some(Duration::from_secs(60)),
@@ -126,6 +126,7 @@ impl Default for MeshConfig {
             discovery_selectors: Vec::new(),
             path_normalization: ProxyPathNormalization::default(),
             default_http_retry_policy: None,
+            default_inbound_http_retry_policy: None,
             mesh_mtls: None,
             tls_defaults: None,
             hbone_idle_timeout: None,

@@ -67,10 +67,11 @@ pub struct Subset {
     pub traffic_policy: Option<TrafficPolicy>,
 }
 
-/// Load balancing policy. `simple` and `consistent_hash` are a oneof.
+/// Load balancing policy. `simple`, `consistent_hash` and `backend_utilization` are a oneof.
 pub struct LoadBalancerSettings {
     pub simple: Option<SimpleLb>,
     pub consistent_hash: Option<ConsistentHashLb>,
+    pub backend_utilization: Option<BackendUtilizationLb>,
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
     pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
     /// Deprecated form of `warmup.duration`.
@@ -83,6 +84,15 @@ pub struct WarmupConfiguration {
     pub duration: Option<Duration>,
     pub minimum_percent: Option<f64>,
     pub aggression: Option<f64>,
+}
+
+/// Weights by the load that endpoints report (ORCA); of Istio 1.32.
+pub struct BackendUtilizationLb {
+    pub weight_stabilization_period: Option<Duration>,
+    pub weight_expiration_period: Option<Duration>,
+    pub weight_update_period: Option<Duration>,
+    pub error_utilization_penalty_percent: u32,
+    pub metric_names_for_computing_utilization: Vec<String>,
 }
 
 /// Hash-based choice. The keys (header, cookie, source IP, query parameter) are a oneof, so are the rings.
@@ -202,6 +212,8 @@ pub struct OutlierDetection {
     pub base_ejection_time: Option<Duration>,
     pub max_ejection_percent: i32,
     pub min_health_percent: i32,
+    /// Share of failed requests that takes an endpoint out; of Istio 1.32.
+    pub failure_percentage_threshold: Option<u32>,
 }
 
 /// TLS towards the host.
@@ -211,6 +223,8 @@ pub struct ClientTlsSettings {
     pub private_key: String,
     pub ca_certificates: String,
     pub credential_name: String,
+    /// Authorities that do not come with `credential_name`; of Istio 1.32.
+    pub ca_cert_credential_name: String,
     pub subject_alt_names: Vec<String>,
     pub sni: String,
     pub insecure_skip_verify: Option<bool>,

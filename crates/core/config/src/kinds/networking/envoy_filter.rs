@@ -86,6 +86,8 @@ pub struct FilterChainMatch {
     pub application_protocols: String,
     pub filter: Option<FilterMatch>,
     pub destination_port: u32,
+    /// Name of the transport socket; of Istio 1.32.
+    pub transport_socket: String,
 }
 
 /// Conditions on a network filter.

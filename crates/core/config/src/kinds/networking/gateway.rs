@@ -51,6 +51,10 @@ pub struct ServerTlsSettings {
     pub min_protocol_version: TlsProtocol,
     pub max_protocol_version: TlsProtocol,
     pub cipher_suites: Vec<String>,
+    /// Curves of the key exchange, by preference; of Istio 1.32.
+    pub ecdh_curves: Vec<String>,
+    /// Protocols offered by ALPN in place of the usual ones; of Istio 1.32.
+    pub alpn_protocols: Vec<String>,
     /// True if client certificates of any authority are accepted, where the mode requests one.
     pub insecure_skip_verify: Option<bool>,
 }
@@ -90,6 +94,9 @@ pub enum TlsProtocol {
 }
 }
 
+/// Curves of key exchanges that Envoy supports.
+pub const ECDH_CURVES: [&str; 6] = ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519MLKEM768"];
+
 /// Cipher names (OpenSSL) that Istio forwards to Envoy.
 pub const CIPHER_SUITES: [&str; 22] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -117,16 +124,27 @@ pub const CIPHER_SUITES: [&str; 22] = [
 ];
 
 impl ServerTlsSettings {
-    /// Ciphers of `cipherSuites` that Envoy knows, in their order and once each. Others would make it refuse
+    /// Curves of `ecdhCurves` that Envoy knows, in their order and once each. Others would make it refuse
     /// the listener.
     #[must_use]
-    pub fn known_cipher_suites(&self) -> Vec<String> {
-        let mut out: Vec<String> = Vec::new();
-        for suite in &self.cipher_suites {
-            if CIPHER_SUITES.contains(&suite.as_str()) && !out.contains(suite) {
-                out.push(suite.clone());
-            }
-        }
-        out
+    pub fn known_ecdh_curves(&self) -> Vec<String> {
+        known(&self.ecdh_curves, &ECDH_CURVES)
     }
+
+    /// Ciphers of `cipherSuites` that Envoy knows, in their order and once each. Others would make it
+    /// refuse the listener.
+    #[must_use]
+    pub fn known_cipher_suites(&self) -> Vec<String> {
+        known(&self.cipher_suites, &CIPHER_SUITES)
+    }
+}
+
+fn known(written: &[String], known: &[&str]) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for name in written {
+        if known.contains(&name.as_str()) && !out.contains(name) {
+            out.push(name.clone());
+        }
+    }
+    out
 }

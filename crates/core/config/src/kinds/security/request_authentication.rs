@@ -1,6 +1,6 @@
 //! RequestAuthentication: accepted JSON web tokens.
 
-use crate::kinds::message::{kind, message};
+use crate::kinds::message::{enumeration, kind, message};
 use crate::{Duration, PolicyTargetReference, WorkloadSelector};
 
 kind!(RequestAuthentication = RequestAuthentication;);
@@ -33,6 +33,8 @@ pub struct JwtRule {
     pub output_claim_to_headers: Vec<ClaimToHeader>,
     pub timeout: Option<Duration>,
     pub space_delimited_claims: Vec<String>,
+    /// Of Istio 1.32.
+    pub presence: JwtPresence,
     /// True for the closed form of a rule that cannot be used: every token is refused.
     #[serde(skip)]
     pub closed: bool,
@@ -48,5 +50,14 @@ pub struct JwtHeader {
 pub struct ClaimToHeader {
     pub header: String,
     pub claim: String,
+}
+}
+
+enumeration! {
+/// Whether requests need the token of a rule.
+pub enum JwtPresence {
+    #[default]
+    Optional,
+    Required,
 }
 }

@@ -74,14 +74,15 @@ impl RequestAuthentication {
     }
 }
 
-/// Returns a rule with the same issuer and token locations that accepts no token; `None` if either is
-/// unknown.
+/// Returns a rule with the same issuer, token locations and presence that accepts no token; `None` if one of
+/// them is unknown.
 fn refusing(node: &Node) -> Option<JwtRule> {
     let rule = JwtRule {
         issuer: plain(node.get("issuer"))?,
         from_headers: plain(node.get("fromHeaders"))?,
         from_params: plain(node.get("fromParams"))?,
         from_cookies: plain(node.get("fromCookies"))?,
+        presence: plain(node.get("presence"))?,
         closed: true,
         ..JwtRule::default()
     };

@@ -7,6 +7,7 @@ use crate::mesh::{
     MeshConfig, MeshNetworks, NetworkEndpoints, OutboundTrafficPolicy, OutboundTrafficPolicyMode,
     ProxyConfig, RemoteService, ServiceEntryVisibility, TlsConfig, Tracing,
 };
+use crate::networking::{ECDH_CURVES, HttpRetry};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::validate::fields::names::{self, each, host_port, is_dns_label, is_ip, quoted};
@@ -57,9 +58,26 @@ pub(in crate::validate) fn check(mesh: &MeshConfig, at: &Path<'_>, _: &ObjectMet
     if let Some(retry) = &mesh.default_http_retry_policy {
         http_route::retries(retry, &at.field("defaultHttpRetryPolicy"), checker);
     }
+    if let Some(retry) = &mesh.default_inbound_http_retry_policy {
+        inbound_retries(retry, &at.field("defaultInboundHttpRetryPolicy"), checker);
+    }
     tls_settings(mesh, at, checker);
     extension_provider::check(&mesh.extension_providers, &at.field("extensionProviders"), checker);
     proxy(&mesh.default_config, &at.field("defaultConfig"), checker);
+}
+
+/// Retries to the one endpoint of an inbound route.
+fn inbound_retries(retry: &HttpRetry, at: &Path<'_>, checker: &mut Checker) {
+    http_route::retries(retry, at, checker);
+    for (field, set) in [
+        ("perTryTimeout", retry.per_try_timeout.is_some()),
+        ("retryRemoteLocalities", retry.retry_remote_localities.is_some()),
+        ("retryIgnorePreviousHosts", retry.retry_ignore_previous_hosts.is_some()),
+    ] {
+        if set {
+            checker.warning(&at.field(field), "has no effect: inbound routes have one endpoint");
+        }
+    }
 }
 
 fn entry_visibility(visibility: &ServiceEntryVisibility, at: &Path<'_>, checker: &mut Checker) {
@@ -154,7 +172,6 @@ fn outbound_policy(policy: &OutboundTrafficPolicy, at: &Path<'_>, checker: &mut 
 }
 
 fn tls_settings(mesh: &MeshConfig, at: &Path<'_>, checker: &mut Checker) {
-    const CURVES: [&str; 6] = ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519MLKEM768"];
     if mesh.mesh_mtls.as_ref().is_some_and(|tls: &TlsConfig| !tls.ecdh_curves.is_empty()) {
         checker.error(&at.field("meshMTLS").field("ecdhCurves"), "is not supported, use tlsDefaults");
     }
@@ -164,7 +181,7 @@ fn tls_settings(mesh: &MeshConfig, at: &Path<'_>, checker: &mut Checker) {
             &at.field("tlsDefaults").field("ecdhCurves"),
             checker,
             |curve, at, checker| {
-                if !CURVES.contains(&curve.as_str()) {
+                if !ECDH_CURVES.contains(&curve.as_str()) {
                     checker.warning(at, format!("{} is not a curve that Envoy knows", quoted(curve)));
                 }
             },

@@ -3,9 +3,9 @@
 use super::{locality, tls};
 use crate::mesh::DefaultTrafficPolicy;
 use crate::networking::{
-    ConnectionPoolSettings, ConsistentHashLb, DestinationRule, H2UpgradePolicy, HttpSettings,
-    LoadBalancerSettings, OutlierDetection, PortTrafficPolicy, RetryBudget, Subset, TcpKeepalive,
-    TcpSettings, TrafficPolicy, TunnelSettings, WarmupConfiguration,
+    BackendUtilizationLb, ConnectionPoolSettings, ConsistentHashLb, DestinationRule, H2UpgradePolicy,
+    HttpSettings, LoadBalancerSettings, OutlierDetection, PortTrafficPolicy, RetryBudget, Subset,
+    TcpKeepalive, TcpSettings, TrafficPolicy, TunnelSettings, WarmupConfiguration,
 };
 use crate::path::Path;
 use crate::problem::Checker;
@@ -133,9 +133,15 @@ fn load_balancer(
     at: &Path<'_>,
     checker: &mut Checker,
 ) {
-    let policies =
-        [("simple", settings.simple.is_some()), ("consistentHash", settings.consistent_hash.is_some())];
+    let policies = [
+        ("simple", settings.simple.is_some()),
+        ("consistentHash", settings.consistent_hash.is_some()),
+        ("backendUtilization", settings.backend_utilization.is_some()),
+    ];
     at_most_one(&policies, at, checker);
+    if let Some(utilization) = &settings.backend_utilization {
+        backend_utilization(utilization, settings, at, checker);
+    }
     if let Some(hash) = &settings.consistent_hash {
         consistent_hash(hash, &at.field("consistentHash"), checker);
     }
@@ -152,6 +158,30 @@ fn load_balancer(
     duration(settings.warmup_duration_secs, &at.field("warmupDurationSecs"), checker);
     if let Some(settings) = &settings.warmup {
         warmup(settings, &at.field("warmup"), checker);
+    }
+}
+
+fn backend_utilization(
+    utilization: &BackendUtilizationLb,
+    settings: &LoadBalancerSettings,
+    at: &Path<'_>,
+    checker: &mut Checker,
+) {
+    for (field, set) in [
+        ("localityLbSetting", settings.locality_lb_setting.is_some()),
+        ("zoneAwareLbSetting", settings.zone_aware_lb_setting.is_some()),
+    ] {
+        if set {
+            checker.warning(&at.field(field), "decides on priorities only beside backendUtilization");
+        }
+    }
+    let at = at.field("backendUtilization");
+    for (field, value) in [
+        ("weightStabilizationPeriod", utilization.weight_stabilization_period),
+        ("weightExpirationPeriod", utilization.weight_expiration_period),
+        ("weightUpdatePeriod", utilization.weight_update_period),
+    ] {
+        duration_or_zero(value, &at.field(field), checker);
     }
 }
 
@@ -266,6 +296,9 @@ fn outlier_detection(settings: &OutlierDetection, at: &Path<'_>, checker: &mut C
     ];
     for (field, value) in shares {
         percent(f64::from(value), &at.field(field), checker);
+    }
+    if let Some(value) = settings.failure_percentage_threshold {
+        percent(f64::from(value), &at.field("failurePercentageThreshold"), checker);
     }
 }
 

@@ -1,7 +1,8 @@
 //! TLS settings of clients and of servers.
 
 use crate::networking::{
-    CIPHER_SUITES, ClientTlsMode, ClientTlsSettings, ServerTlsMode, ServerTlsSettings, TlsProtocol,
+    CIPHER_SUITES, ClientTlsMode, ClientTlsSettings, ECDH_CURVES, ServerTlsMode, ServerTlsSettings,
+    TlsProtocol,
 };
 use crate::path::Path;
 use crate::problem::Checker;
@@ -27,10 +28,15 @@ pub(in crate::validate) fn client(tls: &ClientTlsSettings, at: &Path<'_>, checke
         );
     }
     let by_name = matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
+    if !by_name && !tls.ca_cert_credential_name.is_empty() {
+        let message = "has no effect, as the mode is neither SIMPLE nor MUTUAL";
+        checker.warning(&at.field("caCertCredentialName"), message);
+    }
     if tls.insecure_skip_verify == Some(true) && by_name {
         let mut others = vec![
             ("caCertificates", !tls.ca_certificates.is_empty()),
             ("subjectAltNames", !tls.subject_alt_names.is_empty()),
+            ("caCertCredentialName", !tls.ca_cert_credential_name.is_empty()),
         ];
         if tls.mode == ClientTlsMode::Simple {
             others.push(("credentialName", !tls.credential_name.is_empty()));
@@ -62,6 +68,7 @@ fn warn_set(fields: &[(&str, bool)], message: &str, at: &Path<'_>, checker: &mut
 pub(super) fn server(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
     use ServerTlsMode as Mode;
     versions_and_ciphers(tls, at, checker);
+    protocols(tls, at, checker);
     names(tls, at, checker);
     hashes(tls, at, checker);
     let certificates = [
@@ -128,6 +135,23 @@ fn hashes(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
         let is_hash = BASE64.decode(hash).is_ok_and(|bytes| bytes.len() == 32);
         if !is_hash {
             checker.error(at, format!("{} is not a SHA-256 hash in base64", quoted(hash)));
+        }
+    });
+}
+
+fn protocols(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
+    each(&tls.ecdh_curves, &at.field("ecdhCurves"), checker, |curve, at, checker| {
+        if !ECDH_CURVES.contains(&curve.as_str()) {
+            checker.warning(at, format!("{} is not a curve that Envoy knows, it is ignored", quoted(curve)));
+        }
+    });
+    // Envoy reads the list as one text with commas.
+    let is_name = |name: &str| {
+        (1..=255).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_graphic() && c != b',')
+    };
+    each(&tls.alpn_protocols, &at.field("alpnProtocols"), checker, |protocol, at, checker| {
+        if !is_name(protocol) {
+            checker.error(at, format!("{} is not the name of a protocol", quoted(protocol)));
         }
     });
 }

@@ -5,7 +5,7 @@ use super::Subject;
 use crate::engine::{Cx, reference};
 use crate::envoy::{duration, filters};
 use crate::policy::provider::visible_service;
-use pilotfish_config::security::{JwtRule, RequestAuthentication};
+use pilotfish_config::security::{JwtPresence, JwtRule, RequestAuthentication};
 use pilotfish_model::{Namespace, Origin};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{DataSource, HttpUri, data_source, http_uri};
@@ -176,9 +176,12 @@ fn address_of(uri: &str) -> Option<(&str, u32)> {
 
 /// Returns the requirement: a token is optional, but a present one must be valid. With several issuers one
 /// valid token is enough, because they may read it from the same place. This does not apply to issuers with
-/// an unusable rule, whose tokens always fail.
+/// an unusable rule, whose tokens always fail, nor to rules that require their token.
 fn requirement(rules: &[&JwtRule]) -> JwtRequirement {
-    let (closed, usable): (Vec<usize>, Vec<usize>) = (0..rules.len()).partition(|index| rules[*index].closed);
+    let is_required = |index: &usize| rules[*index].presence == JwtPresence::Required;
+    let (needed, optionals): (Vec<usize>, Vec<usize>) = (0..rules.len()).partition(is_required);
+    let (closed, usable): (Vec<usize>, Vec<usize>) =
+        optionals.into_iter().partition(|index| rules[*index].closed);
     let of_usable = match usable.as_slice() {
         [] => None,
         [only] => Some(optional(*only)),
@@ -187,7 +190,9 @@ fn requirement(rules: &[&JwtRule]) -> JwtRequirement {
             Some(any_of(several.iter().copied().map(named).chain([all_of(all)]).collect()))
         }
     };
-    let mut required: Vec<JwtRequirement> = closed.into_iter().map(optional).chain(of_usable).collect();
+    let needed = needed.into_iter().map(named);
+    let mut required: Vec<JwtRequirement> =
+        closed.into_iter().map(optional).chain(needed).chain(of_usable).collect();
     match required.len() {
         1 => required.swap_remove(0),
         _ => all_of(required),
@@ -238,5 +243,21 @@ mod tests {
         assert_eq!(requirement(&[&usable, &closed]), all_of(vec![optional(1), optional(0)]));
         let either = any_of(vec![named(1), named(2), all_of(vec![optional(1), optional(2)])]);
         assert_eq!(requirement(&[&closed, &usable, &usable]), all_of(vec![optional(0), either]));
+    }
+
+    /// A field of Istio 1.32.
+    #[test]
+    fn a_token_that_is_required_is_not_made_up_for_by_another() {
+        let usable = JwtRule::default();
+        let needed = JwtRule { presence: JwtPresence::Required, ..JwtRule::default() };
+        let closed = JwtRule { closed: true, ..needed.clone() };
+        for (rules, want) in [
+            (&[&needed][..], named(0)),
+            (&[&usable, &needed], all_of(vec![named(1), optional(0)])),
+            (&[&needed, &needed], all_of(vec![named(0), named(1)])),
+            (&[&closed, &needed], all_of(vec![named(0), named(1)])),
+        ] {
+            assert_eq!(requirement(rules), want, "{rules:?}");
+        }
     }
 }

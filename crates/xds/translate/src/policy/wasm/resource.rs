@@ -21,8 +21,8 @@ use prost::Message;
 const PULL_SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
 const PULL_POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 
-/// The configuration of a plugin's filter; `None` for an extension without a plugin. `pull_secret`: the Docker
-/// configuration by which the agent may fetch the image.
+/// The configuration of a plugin's filter; `None` for an extension without a plugin. `pull_secret`: the
+/// Docker configuration by which the agent may fetch the image.
 #[must_use]
 pub(crate) fn extension_config(
     extension: &Extension,

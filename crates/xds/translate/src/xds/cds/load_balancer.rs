@@ -4,11 +4,10 @@ use super::draft::Draft;
 use crate::envoy::duration;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{
-    ConsistentHashLb, LoadBalancerSettings, LocalityLoadBalancerSetting, SimpleLb,
+    BackendUtilizationLb, ConsistentHashLb, LoadBalancerSettings, LocalityLoadBalancerSetting, SimpleLb,
     ZoneAwareLoadBalancerSetting,
 };
 use pilotfish_model::{Service, Switches, TrafficDistribution};
-use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::common_lb_config::{
     LocalityConfigSpecifier, LocalityWeightedLbConfig, ZoneAwareLbConfig,
 };
@@ -16,7 +15,11 @@ use pilotfish_proto::envoy::config::cluster::v3::cluster::{
     DiscoveryType, LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig,
     RoundRobinLbConfig, SlowStartConfig,
 };
-use pilotfish_proto::envoy::config::core::v3::RuntimeDouble;
+use pilotfish_proto::envoy::config::cluster::v3::load_balancing_policy::Policy;
+use pilotfish_proto::envoy::config::cluster::v3::{Cluster, LoadBalancingPolicy};
+use pilotfish_proto::envoy::config::core::v3::{RuntimeDouble, TypedExtensionConfig};
+use pilotfish_proto::envoy::extensions::load_balancing_policies::client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin;
+use pilotfish_proto::envoy::extensions::load_balancing_policies::common::v3 as common;
 use pilotfish_proto::envoy::r#type::v3::Percent;
 
 /// Entries of a hash ring where no ring is mentioned.
@@ -77,6 +80,46 @@ pub(super) fn apply(
     if let Some(hash) = &settings.consistent_hash {
         set_consistent_hash(&mut draft.cluster, hash);
     }
+    if let Some(utilization) = &settings.backend_utilization {
+        set_backend_utilization(draft, utilization, slow_start(settings));
+    }
+}
+
+/// Weighs endpoints by the load that they report. Envoy refuses a policy of this form beside settings for
+/// localities, whose priorities are in the endpoints anyway.
+fn set_backend_utilization(
+    draft: &mut Draft,
+    settings: &BackendUtilizationLb,
+    slow_start: Option<SlowStartConfig>,
+) {
+    let policy = ClientSideWeightedRoundRobin {
+        blackout_period: settings.weight_stabilization_period.map(duration),
+        weight_expiration_period: settings.weight_expiration_period.map(duration),
+        weight_update_period: settings.weight_update_period.map(duration),
+        error_utilization_penalty: penalty(settings.error_utilization_penalty_percent),
+        metric_names_for_computing_utilization: settings.metric_names_for_computing_utilization.clone(),
+        slow_start_config: slow_start.map(|config| common::SlowStartConfig {
+            slow_start_window: config.slow_start_window,
+            aggression: config.aggression,
+            min_weight_percent: config.min_weight_percent,
+        }),
+        ..ClientSideWeightedRoundRobin::default()
+    };
+    let config = TypedExtensionConfig {
+        name: "envoy.load_balancing_policies.client_side_weighted_round_robin".to_owned(),
+        typed_config: Some(pilotfish_proto::any(&policy)),
+    };
+    draft.common_lb().locality_config_specifier = None;
+    draft.cluster.lb_config = None;
+    draft.cluster.load_balancing_policy =
+        Some(LoadBalancingPolicy { policies: vec![Policy { typed_extension_config: Some(config) }] });
+}
+
+/// The factor of errors, of a percentage; `None` for the default of none.
+fn penalty(percent: u32) -> Option<f32> {
+    // Far above any use, and exact.
+    let percent = u16::try_from(percent).unwrap_or(u16::MAX);
+    (percent > 0).then(|| f32::from(percent) / 100.0)
 }
 
 fn set_policy(draft: &mut Draft, policy: LbPolicy) {
@@ -241,6 +284,42 @@ mod tests {
             };
             let enabled = config.routing_enabled.map(|percent| percent.value);
             assert_eq!((enabled, config.min_cluster_size), want, "{setting}");
+        }
+    }
+
+    /// A field of Istio 1.32.
+    #[test]
+    fn load_that_endpoints_report_weighs_them() {
+        use prost::Message;
+        let web = service("web", "shop");
+        for (setting, want) in [
+            ("{}", (None, None, None, &[][..])),
+            (
+                r#"{"weightStabilizationPeriod": "10s", "weightUpdatePeriod": "1s", "errorUtilizationPenaltyPercent": 150,
+                   "metricNamesForComputingUtilization": ["named_metrics.foo"]}"#,
+                (Some(10), Some(1), Some(1.5), &["named_metrics.foo"]),
+            ),
+        ] {
+            let settings = format!(r#"{{"backendUtilization": {setting}, "zoneAwareLbSetting": {{}}}}"#);
+            let settings: LoadBalancerSettings = serde_json::from_str(&settings).unwrap();
+            let mut draft = Draft::new("outbound|80||web".to_owned(), DiscoveryType::Eds);
+            apply(&mut draft, &MeshConfig::default(), Switches::default(), &web.0, Some(&settings));
+            assert_eq!(draft.common_lb().locality_config_specifier, None, "Envoy refuses both");
+            let policy = draft.cluster.load_balancing_policy.take().unwrap().policies.swap_remove(0);
+            let config = policy.typed_extension_config.unwrap().typed_config.unwrap();
+            let found = ClientSideWeightedRoundRobin::decode(&*config.value).unwrap();
+            let seconds = |period: Option<pilotfish_proto::Duration>| period.map(|period| period.seconds);
+            let names = found.metric_names_for_computing_utilization;
+            assert_eq!(
+                (
+                    seconds(found.blackout_period),
+                    seconds(found.weight_update_period),
+                    found.error_utilization_penalty
+                ),
+                (want.0, want.1, want.2),
+                "{setting}"
+            );
+            assert_eq!(names, want.3, "{setting}");
         }
     }
 

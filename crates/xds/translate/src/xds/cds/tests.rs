@@ -220,6 +220,56 @@ fn credentials_are_for_selected_workloads_only() {
     assert_eq!(sockets(Some(&[])), [true, true]);
 }
 
+/// A field of Istio 1.32.
+#[test]
+fn authorities_by_name_are_for_routers_and_selected_workloads() {
+    use pilotfish_proto::Any;
+    use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
+    use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
+    let web = service("web", "shop");
+    let named = |kind: ProxyKind, selector: &str, tls: &str| {
+        let spec = format!("{{host: web, {selector} trafficPolicy: {{tls: {{{tls}}}}}}}");
+        let rule = crate::testing::line("networking.istio.io/v1", "DestinationRule", "shop", "web", &spec);
+        let world = world([web.update()].into_iter().chain(crate::testing::yaml(&rule)));
+        let client = Proxy { kind, ..sidecar("client", "shop") };
+        let batch = evaluate(&world, &BatchOf::service(client, &web));
+        let cluster = Cluster::decode(&*Any::decode(&*batch.resources[0].body).unwrap().value).unwrap();
+        let Some(ConfigType::TypedConfig(config)) = cluster.transport_socket?.config_type else {
+            return None;
+        };
+        let context = UpstreamTlsContext::decode(&*config.value).unwrap().common_tls_context.unwrap();
+        let text = format!("{:?}", context.validation_context_type);
+        text.split("name: \"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
+    };
+    let selected = "workloadSelector: {matchLabels: {}},";
+    let (simple, mutual) = (
+        "mode: SIMPLE, caCertCredentialName: roots",
+        "mode: MUTUAL, credentialName: pair, caCertCredentialName: roots",
+    );
+    for (kind, selector, tls, want) in [
+        (ProxyKind::Router, "", simple, Some("kubernetes://roots-cacert")),
+        (ProxyKind::Router, "", mutual, Some("kubernetes://roots-cacert")),
+        (ProxyKind::Sidecar, selected, simple, Some("kubernetes://roots-cacert")),
+        (ProxyKind::Sidecar, "", simple, Some("file-root:system")),
+        (
+            ProxyKind::Sidecar,
+            "",
+            "mode: SIMPLE, caCertificates: /ca, caCertCredentialName: roots",
+            Some("file-root:/ca"),
+        ),
+        (
+            ProxyKind::Sidecar,
+            "",
+            "mode: SIMPLE, caCertCredentialName: 'configmap://shop/roots-cacert'",
+            Some("configmap://shop/roots-cacert"),
+        ),
+        (ProxyKind::Router, "", "mode: SIMPLE, credentialName: pair", Some("kubernetes://pair-cacert")),
+        (ProxyKind::Router, "", "mode: SIMPLE, caCertCredentialName: roots, insecureSkipVerify: true", None),
+    ] {
+        assert_eq!(named(kind, selector, tls).as_deref(), want, "{kind:?} {selector} {tls}");
+    }
+}
+
 #[test]
 fn a_policy_that_ends_mutual_tls_is_among_the_origins_of_a_cluster() {
     let web = service("web", "shop");

@@ -6,6 +6,7 @@
 
 use super::draft::Draft;
 use super::view::{Certificates, ProxyFacets};
+use crate::credentials::{CA_SUFFIX, with_ca_suffix};
 use crate::envoy::metadata;
 use crate::proxy::ProxyKind;
 use crate::routing::gateway_api::UNUSABLE;
@@ -31,8 +32,6 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher:
 pub(super) const TLS: &str = "envoy.transport_sockets.tls";
 /// Envoy's plain socket.
 pub(super) const RAW_BUFFER: &str = "envoy.transport_sockets.raw_buffer";
-/// What the secret for checking a credential's peer adds to its name.
-const CA_SUFFIX: &str = "-cacert";
 
 /// What is known of the other side of a cluster.
 #[derive(Default)]
@@ -154,7 +153,7 @@ fn origination(
     settings: &ClientTlsSettings,
     peer: &Peer<'_>,
 ) -> Option<UpstreamTlsContext> {
-    let for_all_sidecars = facets.kind != ProxyKind::Router && !peer.rule_selects;
+    let for_all_sidecars = is_for_all_sidecars(facets, peer);
     let by_credential = !settings.credential_name.is_empty();
     let credential = settings.credential_name.as_str();
     // An unusable credential was meant for TLS: plaintext instead, as from istiod, would expose protected
@@ -190,6 +189,21 @@ fn origination(
         }),
         ..UpstreamTlsContext::default()
     })
+}
+
+/// True if every sidecar has the rule: most may not read its secrets.
+fn is_for_all_sidecars(facets: &ProxyFacets, peer: &Peer<'_>) -> bool {
+    facets.kind != ProxyKind::Router && !peer.rule_selects
+}
+
+/// The authorities that come on their own; `None` for those of the credential or of files.
+fn authorities(facets: &ProxyFacets, settings: &ClientTlsSettings, peer: &Peer<'_>) -> Option<String> {
+    let name = settings.ca_cert_credential_name.as_str();
+    let for_everybody = name.starts_with(secrets::CONFIG_MAP);
+    if name.is_empty() || is_for_all_sidecars(facets, peer) && !for_everybody {
+        return None;
+    }
+    Some(with_ca_suffix(name))
 }
 
 /// Without an SNI, the host of each request is it; without names to check either, the certificate must have
@@ -236,11 +250,12 @@ fn validation(
         }),
         ..CertificateValidationContext::default()
     };
-    let secret = match (by_credential, settings.ca_certificates.as_str()) {
-        (true, _) if settings.credential_name == UNUSABLE => secrets::unusable(facets.kind),
-        (true, _) => secrets::of_credential(&format!("{}{CA_SUFFIX}", settings.credential_name)),
-        (false, "") => secrets::of_file("file-root:system"),
-        (false, path) => secrets::of_file(&format!("file-root:{path}")),
+    let secret = match (authorities(facets, settings, peer), settings.ca_certificates.as_str()) {
+        _ if settings.credential_name == UNUSABLE => secrets::unusable(facets.kind),
+        (Some(own), _) => secrets::of_credential(&own),
+        _ if by_credential => secrets::of_credential(&format!("{}{CA_SUFFIX}", settings.credential_name)),
+        (None, "") => secrets::of_file("file-root:system"),
+        (None, path) => secrets::of_file(&format!("file-root:{path}")),
     };
     Some(combined(context, secret))
 }

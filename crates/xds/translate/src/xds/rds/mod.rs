@@ -30,7 +30,7 @@ mod matches;
 mod path_prefix;
 mod plan;
 mod redirect;
-mod retry;
+pub(in crate::xds) mod retry;
 mod routes;
 mod services;
 mod sidecar;

@@ -58,6 +58,26 @@ impl Retries {
     }
 }
 
+/// The retries of an inbound route, which has one endpoint: a workload may close a connection while a request
+/// is being sent. `None` if requests are not retried.
+pub(in crate::xds) fn inbound(settings: Option<&HttpRetry>) -> Option<RetryPolicy> {
+    let default = RetryPolicy {
+        retry_on: "reset-before-request".to_owned(),
+        num_retries: Some(2),
+        ..RetryPolicy::default()
+    };
+    let Some(settings) = settings else { return Some(default) };
+    let written = Retries::of(Some(settings)).policy(true)?;
+    let has_conditions = !settings.retry_on.is_empty();
+    Some(RetryPolicy {
+        retry_on: if has_conditions { written.retry_on } else { default.retry_on },
+        retriable_status_codes: written.retriable_status_codes,
+        num_retries: written.num_retries,
+        retry_back_off: written.retry_back_off,
+        ..RetryPolicy::default()
+    })
+}
+
 fn previous_hosts() -> RetryHostPredicate {
     RetryHostPredicate {
         name: "envoy.retry_host_predicates.previous_hosts".to_owned(),
@@ -101,7 +121,37 @@ fn is_status(code: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::conditions;
+    use super::{conditions, inbound};
+    use pilotfish_config::mesh::MeshConfig;
+
+    /// A field of Istio 1.32.
+    #[test]
+    fn inbound_requests_are_retried_as_the_mesh_says() {
+        for (settings, want) in [
+            ("", Some(("reset-before-request", 2, None))),
+            (r#""defaultInboundHttpRetryPolicy": {}"#, None),
+            (r#""defaultInboundHttpRetryPolicy": {"attempts": 0, "retryOn": "5xx"}"#, None),
+            (r#""defaultInboundHttpRetryPolicy": {"attempts": 3}"#, Some(("reset-before-request", 3, None))),
+            (
+                r#""defaultInboundHttpRetryPolicy": {"attempts": 1, "retryOn": "5xx", "backoff": "2s", "perTryTimeout": "1s",
+                    "retryRemoteLocalities": true, "retryIgnorePreviousHosts": true}"#,
+                Some(("5xx", 1, Some(2))),
+            ),
+        ] {
+            let mesh: MeshConfig = serde_json::from_str(&format!("{{{settings}}}")).unwrap();
+            let policy = inbound(mesh.default_inbound_http_retry_policy.as_ref());
+            let shown = policy.as_ref().map(|policy| {
+                assert!(
+                    policy.retry_host_predicate.is_empty() && policy.retry_priority.is_none(),
+                    "{policy:?}"
+                );
+                assert_eq!(policy.per_try_timeout, None);
+                let base = policy.retry_back_off.as_ref().and_then(|backoff| backoff.base_interval);
+                (policy.retry_on.as_str(), policy.num_retries.unwrap(), base.map(|base| base.seconds))
+            });
+            assert_eq!(shown, want, "{settings}");
+        }
+    }
 
     #[test]
     fn codes_are_distinguished_from_conditions() {

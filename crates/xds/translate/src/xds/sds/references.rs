@@ -1,11 +1,11 @@
 //! References to secrets in the configuration.
 
 use super::SecretRef;
-use crate::credentials::CA_SUFFIX;
+use crate::credentials::{CA_SUFFIX, with_ca_suffix};
 use crate::engine::{Cx, Query};
 use crate::routing::gateway::GatewayOf;
 use crate::routing::ir::GatewayId;
-use pilotfish_config::networking::{DestinationRule, ServerTlsSettings};
+use pilotfish_config::networking::{ClientTlsSettings, DestinationRule, ServerTlsSettings};
 use pilotfish_model::{Kind, Namespace};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -77,11 +77,17 @@ impl Query for RuleCredentials {
                         .iter()
                         .chain(policy.port_level_settings.iter().filter_map(|port| port.tls.as_ref()))
                 });
-                let names = settings.map(|tls| Arc::from(tls.credential_name.as_str()));
-                names.filter(|name: &Arc<str>| !name.is_empty()).collect::<Vec<_>>()
+                settings.flat_map(credentials_of).collect::<Vec<_>>()
             })
             .collect()
     }
+}
+
+/// The credential of a client, and authorities that come on their own.
+fn credentials_of(tls: &ClientTlsSettings) -> impl Iterator<Item = Arc<str>> {
+    let own = Some(tls.credential_name.as_str()).filter(|name| !name.is_empty()).map(Arc::from);
+    let authorities = Some(tls.ca_cert_credential_name.as_str()).filter(|name| !name.is_empty());
+    own.into_iter().chain(authorities.map(|name| Arc::from(with_ca_suffix(name))))
 }
 
 fn names_of(tls: &ServerTlsSettings) -> impl Iterator<Item = String> {

@@ -55,7 +55,10 @@ fn common(builder: &Builder<'_>, settings: &ServerTlsSettings, http: bool) -> Co
         _ => &["h2", "http/1.1"],
     };
     let mut context = CommonTlsContext {
-        alpn_protocols: alpn.iter().map(|protocol| (*protocol).to_owned()).collect(),
+        alpn_protocols: match settings.alpn_protocols.as_slice() {
+            [] => alpn.iter().map(|protocol| (*protocol).to_owned()).collect(),
+            own => own.to_vec(),
+        },
         ..Default::default()
     };
     if of_mesh {
@@ -243,6 +246,10 @@ fn parameters(mesh: Option<&TlsConfig>, settings: &ServerTlsSettings) -> Option<
         out.tls_minimum_protocol_version = version(settings.min_protocol_version).into();
     }
     out.tls_maximum_protocol_version = version(settings.max_protocol_version).into();
+    let curves = settings.known_ecdh_curves();
+    if !curves.is_empty() {
+        out.ecdh_curves = curves;
+    }
     let ciphers = settings.known_cipher_suites();
     if !ciphers.is_empty() {
         out.cipher_suites = ciphers;

@@ -56,7 +56,7 @@ fn http(builder: &Builder<'_>, inbound_port: &InboundPort) -> Vec<Filter> {
         base: &builder.view.base,
         class: TrafficClass::Inbound,
         stat_prefix,
-        routes: route::of(inbound_port),
+        routes: route::of(inbound_port, builder.cx.mesh().default_inbound_http_retry_policy.as_ref()),
         protocol: inbound_port.protocol,
         http1: None,
         port: inbound_port.port,

@@ -1,8 +1,9 @@
 //! The route of an inbound port, which sends everything to its cluster.
 
 use super::inbound_port::InboundPort;
+use crate::xds::rds::retry;
 use hcm::http_connection_manager::RouteSpecifier;
-use pilotfish_model::Protocol;
+use pilotfish_config::networking::HttpRetry;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::{ClusterSpecifier, MaxStreamDuration};
@@ -12,12 +13,13 @@ use pilotfish_proto::envoy::config::route::v3::{
 };
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 
-/// The routes of an inbound port.
-pub(super) fn of(inbound_port: &InboundPort) -> RouteSpecifier {
+/// The routes of an inbound port. gRPC clients retry themselves.
+pub(super) fn of(inbound_port: &InboundPort, retries: Option<&HttpRetry>) -> RouteSpecifier {
+    let retries = if inbound_port.protocol.is_grpc() { None } else { retry::inbound(retries) };
     let host = VirtualHost {
         name: format!("inbound|http|{}", inbound_port.service_port),
         domains: vec!["*".to_owned()],
-        routes: vec![route(inbound_port)],
+        routes: vec![route(inbound_port, retries)],
         ..Default::default()
     };
     RouteSpecifier::RouteConfig(RouteConfiguration {
@@ -28,7 +30,7 @@ pub(super) fn of(inbound_port: &InboundPort) -> RouteSpecifier {
     })
 }
 
-fn route(inbound_port: &InboundPort) -> Route {
+fn route(inbound_port: &InboundPort, retry_policy: Option<RetryPolicy>) -> Route {
     let action = RouteAction {
         cluster_specifier: Some(ClusterSpecifier::Cluster(inbound_port.cluster.clone())),
         timeout: Some(Duration::default()),
@@ -37,7 +39,7 @@ fn route(inbound_port: &InboundPort) -> Route {
             grpc_timeout_header_max: Some(Duration::default()),
             ..Default::default()
         }),
-        retry_policy: retries(inbound_port.protocol),
+        retry_policy,
         ..Default::default()
     };
     Route {
@@ -53,13 +55,4 @@ fn route(inbound_port: &InboundPort) -> Route {
         action: Some(Action::Route(action)),
         ..Default::default()
     }
-}
-
-/// A workload may close a connection while a request is being sent. gRPC clients retry themselves.
-fn retries(protocol: Protocol) -> Option<RetryPolicy> {
-    (!protocol.is_grpc()).then(|| RetryPolicy {
-        retry_on: "reset-before-request".to_owned(),
-        num_retries: Some(2),
-        ..Default::default()
-    })
 }

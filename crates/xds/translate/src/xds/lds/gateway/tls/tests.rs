@@ -90,6 +90,26 @@ fn places_of(context: &CommonTlsContext) -> String {
     format!("{} | {authorities}", certificates.join(", ")).trim().to_owned()
 }
 
+/// Fields of Istio 1.32.
+#[test]
+fn curves_and_protocols_of_a_server_replace_those_of_the_mesh() {
+    for (tls, alpn, curves) in [
+        ("{mode: SIMPLE, credentialName: c}", "h2,http/1.1", ""),
+        ("{mode: SIMPLE, credentialName: c, alpnProtocols: [http/1.1]}", "http/1.1", ""),
+        (
+            "{mode: MUTUAL, credentialName: c, ecdhCurves: [P-384, X25519, P-384]}",
+            "h2,http/1.1",
+            "P-384,X25519",
+        ),
+        ("{mode: SIMPLE, credentialName: c, ecdhCurves: [P-1]}", "h2,http/1.1", ""),
+        ("{mode: ISTIO_MUTUAL, alpnProtocols: [h2]}", "h2", ""),
+    ] {
+        let context = context(tls, &[]);
+        let found = context.tls_params.map(|params| params.ecdh_curves.join(",")).unwrap_or_default();
+        assert_eq!((context.alpn_protocols.join(","), found), (alpn.to_owned(), curves.to_owned()), "{tls}");
+    }
+}
+
 #[test]
 fn files_come_from_the_agent_or_from_a_server_of_their_own() {
     const PAIR: &str = "serverCertificate: /c, privateKey: /k";
