@@ -89,6 +89,20 @@ const FOLDERS: &[Folder] = &[
         shared: &["pilotfish-compare", "pilotfish-dashboard"],
         never: &["envoy-types", "kube", "notify", "tonic"],
     },
+    // The contract of registries, but no product: `never` of the rule below.
+    Folder {
+        path: "crates/control-plane",
+        may: &[
+            "crates/core",
+            "crates/lib",
+            "crates/sources",
+            "crates/registries",
+            "crates/xds",
+            "crates/cluster",
+        ],
+        shared: &[],
+        never: &["clap", "envoy-types", "insta", "proptest"],
+    },
     Folder {
         path: "crates/pilotfish",
         may: &[
@@ -100,6 +114,7 @@ const FOLDERS: &[Folder] = &[
             "crates/xds",
             "crates/cluster",
             "crates/operate",
+            "crates/control-plane",
         ],
         shared: &[],
         never: &["insta", "proptest"],
@@ -256,6 +271,23 @@ const RULES: &[Rule] = &[
         name: "pilotfish-polaris-sync",
         never: &["k8s-openapi", "kube"],
         never_named: &["axum", "hyper", "notify", "tonic"],
+    },
+    // Of registries it knows the contract only, of admission webhooks nothing.
+    Rule {
+        name: "pilotfish-control-plane",
+        never: &[
+            "pilotfish-consul",
+            "pilotfish-dns",
+            "pilotfish-etcd",
+            "pilotfish-eureka",
+            "pilotfish-nacos",
+            "pilotfish-polaris",
+            "pilotfish-polaris-sync",
+            "pilotfish-registration",
+            "pilotfish-webhook",
+            "pilotfish-zookeeper",
+        ],
+        never_named: &["axum", "h2", "hyper", "k8s-openapi", "kube", "pilotfish-registry-client", "tonic"],
     },
     // A client: it knows the API and not the server.
     Rule { name: "pilotfish-cli", never: &["axum", "pilotfish-model", "prost"], never_named: &["h2"] },

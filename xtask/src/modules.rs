@@ -14,7 +14,7 @@ use crate::workspace;
 type Table = &'static [(&'static str, &'static [&'static str])];
 
 const PUBLIC: Table = &[
-    ("pilotfish", &["cli", "control", "resources"]),
+    ("pilotfish", &["cli"]),
     ("pilotfish-admin", &[]),
     ("pilotfish-admission", &[]),
     ("pilotfish-api", &["v1"]),
@@ -25,6 +25,7 @@ const PUBLIC: Table = &[
     ("pilotfish-compare", &[]),
     ("pilotfish-config", &["file", "status"]),
     ("pilotfish-connect", &[]),
+    ("pilotfish-control-plane", &["control", "history", "likely_causes", "record", "resources"]),
     ("pilotfish-consul", &[]),
     ("pilotfish-crd", &[]),
     ("pilotfish-dashboard", &[]),

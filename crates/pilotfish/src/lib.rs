@@ -1,5 +1,6 @@
 //! Pilotfish as a library: settings, wiring, tasks and shutdown. The binary is a short `main` around
-//! [`cli::Cli`]; [`control`] and [`resources`] are open for what drives them without a process.
+//! [`cli::Cli`]; `pilotfish_control_plane` has the control loop, for programs without a process around
+//! it.
 //!
 //! ```text
 //! sources ─▶ Control (AggregateController, Debouncer, WorldWriter) ─▶ Translator ─▶ Fanout ─▶ streams
@@ -9,16 +10,10 @@
 
 mod admin;
 pub mod cli;
-mod configuration;
-pub mod control;
 mod demo;
-mod history;
 mod istioctl;
-mod record;
 mod recorder;
 mod registries;
-pub mod resources;
 mod serve;
 mod settings;
-mod suspects;
 mod sync;

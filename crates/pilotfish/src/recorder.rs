@@ -1,11 +1,11 @@
 //! Metrics recorder: each part of the process reports to its own trait, and all of these are implemented
 //! here.
 
-use crate::control::{ControlObserver, Inbound, Trigger};
-use crate::history::{History, Refusal};
-use crate::suspects;
 use pilotfish_admin::{Metrics, ReviewedObject};
 use pilotfish_admission::LogLimit;
+use pilotfish_control_plane::control::{ControlObserver, Inbound, Trigger};
+use pilotfish_control_plane::history::{History, Refusal};
+use pilotfish_control_plane::likely_causes;
 use pilotfish_model::Kind;
 use pilotfish_proto::ResourceType;
 use pilotfish_registration_server as registration;
@@ -110,7 +110,7 @@ impl Recorder for PrometheusRecorder {
         let made_by = self.suspects.get().map(|suspects| suspects(nack)).unwrap_or_default();
         tracing::warn!(
             reason = nack.reason(),
-            made_by = suspects::in_words(&made_by),
+            made_by = likely_causes::in_words(&made_by),
             resources = nack.resources(),
             r#type = ty,
             connection = nack.connection,

@@ -7,18 +7,8 @@ use pilotfish_eureka::EUREKA;
 use pilotfish_mcp::MCP;
 use pilotfish_nacos::NACOS;
 use pilotfish_polaris::POLARIS;
-use pilotfish_registry::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY};
+use pilotfish_registry::{KUBERNETES, REGISTRATION, RegistryTable, RegistryType, SERVICE_ENTRY};
 use pilotfish_zookeeper::ZOOKEEPER;
-
-/// Registry of services registered with this process.
-pub(crate) const REGISTRATION: RegistryType = RegistryType {
-    name: "registration",
-    provider: "registration",
-    about: "services that register themselves with this process, see --registration-address",
-    address: "",
-    options: &[],
-    input: Input::Process,
-};
 
 /// Registries in order of precedence, if two have a service with the same host.
 pub(crate) const REGISTRIES: &[&RegistryType] = &[

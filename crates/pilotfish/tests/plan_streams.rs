@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 use parking_lot::Mutex;
-use pilotfish::resources::{Resources, publication};
 use pilotfish_api::v1::Section;
+use pilotfish_control_plane::resources::{Resources, publication};
 use pilotfish_explain::{Planned, Subject, plan};
 use pilotfish_model::{ChangeSet, World};
 use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Listener, Route};
@@ -237,7 +237,7 @@ fn check(before: &[usize], after: &[usize]) {
     let mut scene = Scene::new();
     let (world, changes) = change(&mut scene, &vec![0; before.len()], before);
     let translator = Arc::new(Translator::new());
-    let resources = Arc::new(Resources::new(translator.clone(), false));
+    let resources = Arc::new(Resources::new(translator.clone(), false, Vec::new()));
     let fanout = Fanout::new(resources.clone(), Arc::new(NoRecorder), StreamLimits::default());
     fanout.publish(&publication(translator.publish(world.clone(), &changes)));
     resources.set_ready();

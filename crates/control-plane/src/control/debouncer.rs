@@ -67,7 +67,7 @@ struct Bucket {
 
 /// Queue of changes until they are due.
 #[derive(Debug)]
-pub(crate) struct Debouncer {
+pub(super) struct Debouncer {
     windows: Windows,
     buckets: BTreeMap<Namespace, BTreeMap<Class, Bucket>>,
     /// Number of pushes so far.
@@ -77,12 +77,12 @@ pub(crate) struct Debouncer {
 impl Debouncer {
     /// Debouncer with these windows.
     #[must_use]
-    pub(crate) fn new(windows: Windows) -> Self {
+    pub(super) fn new(windows: Windows) -> Self {
         Self { windows, buckets: BTreeMap::new(), pushes: 0 }
     }
 
     /// Adds changes that arrived together.
-    pub(crate) fn push(&mut self, updates: Vec<Update>, now: Instant) {
+    pub(super) fn push(&mut self, updates: Vec<Update>, now: Instant) {
         self.pushes += 1;
         for update in updates {
             let (namespace, class) = bucket_of(&update);
@@ -104,7 +104,7 @@ impl Debouncer {
 
     /// Arrival of the oldest waiting change; `None` if none waits.
     #[must_use]
-    pub(crate) fn oldest(&self) -> Option<Instant> {
+    pub(super) fn oldest(&self) -> Option<Instant> {
         self.all().filter_map(Bucket::first).min()
     }
 

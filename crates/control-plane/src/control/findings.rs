@@ -18,24 +18,24 @@ pub(crate) const ANALYSIS: &str = "analysis";
 
 /// A finding, with the origin of its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PlacedFinding {
-    pub(crate) finding: Finding,
+pub struct PlacedFinding {
+    pub finding: Finding,
     /// File and line, or the cluster that the object was read from.
-    pub(crate) place: Arc<str>,
+    pub place: Arc<str>,
 }
 
 /// All findings in a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Findings {
+pub struct Findings {
     /// In the order of their objects.
-    pub(crate) list: Vec<PlacedFinding>,
+    pub list: Vec<PlacedFinding>,
     /// Number of further findings, beyond [`MOST_LISTED`].
     more: usize,
 }
 
 impl Findings {
     /// The findings in a world.
-    pub(crate) fn new<'f>(found: impl Iterator<Item = &'f Finding>, world: &World) -> Self {
+    pub fn new<'f>(found: impl Iterator<Item = &'f Finding>, world: &World) -> Self {
         let mut found: Vec<&Finding> = found.collect();
         found.sort();
         let mut out = Self { more: found.len().saturating_sub(MOST_LISTED), ..Self::default() };
@@ -51,7 +51,7 @@ impl Findings {
     }
 
     /// The first warnings, and the number of the others.
-    pub(crate) fn summary(&self) -> Vec<String> {
+    pub fn summary(&self) -> Vec<String> {
         let count = self.warnings().count() + self.more;
         let mut lines: Vec<String> = self.warnings().take(MOST_TOLD).map(ToString::to_string).collect();
         if let Some(more) = count.checked_sub(MOST_TOLD).filter(|more| *more > 0) {

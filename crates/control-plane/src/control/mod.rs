@@ -12,29 +12,31 @@
 
 mod backlog;
 mod changed;
-pub(crate) mod debouncer;
-pub(crate) mod findings;
+mod debouncer;
+mod findings;
 mod fork;
 mod gateway_names;
 mod observer;
-pub(crate) mod remote;
+mod remote;
 mod report_log;
-pub(crate) mod shared;
+mod shared;
 #[cfg(test)]
 mod tests;
-pub(crate) mod trouble;
+mod trouble;
 
 pub use debouncer::{Window, Windows};
+pub use findings::{Findings, PlacedFinding};
 pub use fork::{Fork, Supposed};
 pub use gateway_names::LookupResult;
 pub use observer::{ControlObserver, Inbound, Trigger};
-pub use remote::RemoteRegistries;
-pub use shared::{Follower, Shared};
+pub use remote::{REMOTE_SECRETS, RemoteRegistries, cluster_source};
+pub use shared::{Follower, Shared, effective, time};
+pub use trouble::{Silence, problem, unusable_entries};
 
 use crate::control::backlog::{Backlog, Source};
 use crate::control::debouncer::Debouncer;
 use crate::control::gateway_names::{Answered, GatewayNames};
-use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
+use crate::control::remote::feed_of;
 use crate::history::{Began, Published};
 use crate::resources::{Resources, publication};
 use pilotfish_config::networking::MAX_CONDITIONS;

@@ -1,13 +1,12 @@
 //! Registries of remote clusters: each generation of a cluster is a feed of its own, with the registries that
 //! read it.
 
-use crate::settings::RegistriesSettings;
 use pilotfish_config::SourceEvent;
 use pilotfish_kube::remote::ClusterGeneration;
 use pilotfish_model::{Provider, ShardKey};
 use pilotfish_registry::{
-    AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, SERVICE_ENTRY,
-    ServiceEntryRegistry, UnknownRegistry,
+    AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, RegistryTable,
+    SERVICE_ENTRY, ServiceEntryRegistry, UnknownRegistry,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use std::time::SystemTime;
 
 /// Name of the source of Secrets with kubeconfigs. It has no objects, and is in sync once the clusters that
 /// existed at the start have been opened.
-pub(crate) const REMOTE_SECRETS: &str = "remote secrets";
+pub const REMOTE_SECRETS: &str = "remote secrets";
 
 /// The name of the source of a cluster's objects.
-pub(crate) fn cluster_source(cluster: &str) -> String {
+pub fn cluster_source(cluster: &str) -> String {
     format!("cluster {cluster}")
 }
 
@@ -30,7 +29,7 @@ pub(crate) fn feed_of(generation: &ClusterGeneration) -> String {
 /// Factory of registries for remote clusters.
 pub struct RemoteRegistries {
     /// The feed of the cluster that holds the configuration.
-    pub(crate) config_feed: Arc<str>,
+    pub config_feed: Arc<str>,
     /// Settings of that cluster's registries.
     settings: RegistrySettings,
     /// The providers of Kubernetes and of WorkloadEntries.
@@ -42,15 +41,16 @@ pub struct RemoteRegistries {
 
 impl RemoteRegistries {
     /// Creates registries with the settings of the cluster that holds the configuration, whose id is the name
-    /// of the feed.
+    /// of the feed. `names` are those of its registries.
     ///
     /// # Errors
     /// If the table lacks Kubernetes or ServiceEntry.
-    pub(crate) fn new(
+    pub fn new(
         config_feed: Arc<str>,
-        registries: &RegistriesSettings,
+        table: &RegistryTable,
+        names: &[String],
+        settings: &RegistrySettings,
     ) -> Result<Self, UnknownRegistry> {
-        let RegistriesSettings { table, names, settings, .. } = registries;
         let has = |name: &str| names.iter().any(|known| known.trim().eq_ignore_ascii_case(name));
         let services = has(KUBERNETES.name);
         let selected = settings.select_workload_entries || settings.select_remote_workload_entries;
@@ -65,13 +65,13 @@ impl RemoteRegistries {
     }
 
     /// Number of remote clusters.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.clusters.len()
     }
 
     /// Creates the feed and the registries of a generation. If the cluster is read already, they replace the
     /// old ones when they are in sync.
-    pub(crate) fn open(&mut self, controller: &mut AggregateController, generation: &ClusterGeneration) {
+    pub fn open(&mut self, controller: &mut AggregateController, generation: &ClusterGeneration) {
         let feed = feed_of(generation);
         controller.add_source(&feed, &cluster_source(&generation.cluster));
         for registry in self.registries(&generation.cluster) {
@@ -118,7 +118,7 @@ impl RemoteRegistries {
     }
 
     /// Removes a cluster, with its registries and feeds.
-    pub(crate) fn remove(
+    pub fn remove(
         &mut self,
         controller: &mut AggregateController,
         cluster: &Arc<str>,

@@ -83,7 +83,7 @@ impl Follower {
     }
 
     /// As [`Self::next`], but waits for a pause after a world is published, to combine it with later ones.
-    pub(crate) async fn next_after(&mut self, pause: Duration) -> (Arc<World>, ChangeSet) {
+    pub async fn next_after(&mut self, pause: Duration) -> (Arc<World>, ChangeSet) {
         while self.0.news.lock().is_none() {
             self.0.wake.notified().await;
         }
@@ -105,12 +105,12 @@ impl Pending {
 
 impl Shared {
     /// The heartbeat of the control loop.
-    pub(crate) fn pulse(&self) -> &Heartbeat {
+    pub fn pulse(&self) -> &Heartbeat {
         &self.pulse
     }
 
     /// History of recent publications.
-    pub(crate) fn history(&self) -> &Arc<History> {
+    pub fn history(&self) -> &Arc<History> {
         &self.history
     }
 
@@ -138,7 +138,7 @@ impl Shared {
 
     /// Revision since which the newest version of an object is in force; a later one if the change is no
     /// longer remembered.
-    pub(crate) fn revision_of(&self, key: &ObjectKey) -> u64 {
+    pub fn revision_of(&self, key: &ObjectKey) -> u64 {
         self.changed.lock().revision_of(key)
     }
 
@@ -148,7 +148,7 @@ impl Shared {
     }
 
     /// True if the object changed or was removed recently.
-    pub(crate) fn changed_lately(&self, key: &ObjectKey) -> bool {
+    pub fn changed_lately(&self, key: &ObjectKey) -> bool {
         self.changed.lock().has(key)
     }
 
@@ -167,17 +167,17 @@ impl Shared {
     }
 
     /// Findings of the analysis in the newest world that it has processed.
-    pub(crate) fn findings(&self) -> Arc<Findings> {
+    pub fn findings(&self) -> Arc<Findings> {
         self.findings.borrow().clone()
     }
 
     /// A receiver of the findings, for waiting on new ones.
-    pub(crate) fn follow_findings(&self) -> watch::Receiver<Arc<Findings>> {
+    pub fn follow_findings(&self) -> watch::Receiver<Arc<Findings>> {
         self.findings.subscribe()
     }
 
     /// Stores the findings of the analysis, and logs new ones.
-    pub(crate) fn set_findings(&self, findings: Findings) {
+    pub fn set_findings(&self, findings: Findings) {
         findings.log_since(&self.findings(), self.logs.lock().entry(ANALYSIS.to_owned()).or_default());
         self.findings.send_replace(Arc::new(findings));
     }
@@ -197,12 +197,12 @@ impl Shared {
     }
 
     /// Held losses of sources that are no registries.
-    pub(crate) fn guards(&self) -> &GuardBoard {
+    pub fn guards(&self) -> &GuardBoard {
         &self.guards
     }
 
     /// Accepts the held loss of a registry or source. Returns false if there is none.
-    pub(crate) fn accept_loss(&self, source: &str) -> bool {
+    pub fn accept_loss(&self, source: &str) -> bool {
         let of_registry = self.reports.lock().get(source).map(|report| report.losses().clone());
         let of_source = || self.guards.sources().into_iter().find(|(name, _)| &**name == source);
         let losses = of_registry.or_else(|| of_source().map(|(_, losses)| losses));
@@ -210,17 +210,17 @@ impl Shared {
     }
 
     /// The registries, as the control loop last published them.
-    pub(crate) fn registry_states(&self) -> Arc<Vec<api::Registry>> {
+    pub fn registry_states(&self) -> Arc<Vec<api::Registry>> {
         self.registries.load_full()
     }
 
     /// Adds the report of a registry's source on itself.
-    pub(crate) fn add_report(&self, shard: &ShardKey, report: SourceReport) {
+    pub fn add_report(&self, shard: &ShardKey, report: SourceReport) {
         self.reports.lock().insert(shard.to_string(), report);
     }
 
     /// Adds a source of objects that is a registry of its own, by the name of its feed and its own.
-    pub(crate) fn add_object_source(&self, feed: &Arc<str>, name: &Arc<str>, report: SourceReport) {
+    pub fn add_object_source(&self, feed: &Arc<str>, name: &Arc<str>, report: SourceReport) {
         report.change(|state| state.objects = Some(0));
         self.reports.lock().insert(name.to_string(), report);
         self.object_sources.lock().push((feed.clone(), name.clone()));
@@ -277,12 +277,12 @@ impl Shared {
     }
 
     /// Adds the heartbeat of a source. The most silent of a source's heartbeats decides.
-    pub(crate) fn add_heartbeat(&self, source: &str, heartbeat: Heartbeat) {
+    pub fn add_heartbeat(&self, source: &str, heartbeat: Heartbeat) {
         self.heartbeats.lock().push((source.into(), heartbeat));
     }
 
     /// Time since the last heartbeat of each source.
-    pub(crate) fn source_silence(&self, now: Instant) -> BTreeMap<String, Duration> {
+    pub fn source_silence(&self, now: Instant) -> BTreeMap<String, Duration> {
         let mut sources = BTreeMap::new();
         for (source, heartbeat) in self.heartbeats.lock().iter() {
             let longest: &mut Duration = sources.entry(source.to_string()).or_default();
@@ -292,7 +292,7 @@ impl Shared {
     }
 
     /// The sources that have been silent for too long, and the control loop if it has.
-    pub(crate) fn silences(&self, now: Instant) -> Vec<Silence> {
+    pub fn silences(&self, now: Instant) -> Vec<Silence> {
         let own = ("the control loop".to_owned(), self.pulse.silent_for(now));
         let all = std::iter::once(own).chain(self.source_silence(now));
         all.filter(|(_, silent_for)| *silent_for >= SILENT_AFTER)
@@ -303,7 +303,7 @@ impl Shared {
     /// Causes of the health verdict from sources and registries: silent or unreadable ones, those that
     /// readiness no longer waits for, invalid entries, refused services of two registries, and gateways whose
     /// names cannot be resolved.
-    pub(crate) fn source_causes(&self, now: Instant) -> Vec<Cause> {
+    pub fn source_causes(&self, now: Instant) -> Vec<Cause> {
         let mut causes: Vec<_> = self.silences(now).iter().map(Silence::cause).collect();
         let (conflicts, gateways) = (self.conflicts.load(), self.gateways.load());
         let conflicts = conflicts.refused.iter().chain(gateways.iter());
@@ -341,7 +341,7 @@ impl Shared {
     }
 
     /// Shared problems of all sources: the lock is held for the number of sources, not for that of reports.
-    pub(crate) fn source_problems(&self) -> Vec<Arc<SourceProblems>> {
+    pub fn source_problems(&self) -> Vec<Arc<SourceProblems>> {
         self.problems.lock().values().map(|problems| problems.shown.clone()).collect()
     }
 
@@ -359,12 +359,12 @@ impl Shared {
     }
 
     /// The revision whose objects are read.
-    pub(crate) fn revision(&self) -> Arc<Revision> {
+    pub fn revision(&self) -> Arc<Revision> {
         self.revision.load_full()
     }
 
     /// The number of objects that are left to other revisions.
-    pub(crate) fn left_to_other_revisions(&self) -> usize {
+    pub fn left_to_other_revisions(&self) -> usize {
         self.left_to_other_revisions.load(Ordering::Relaxed)
     }
 
@@ -560,16 +560,18 @@ fn fields(report: &ProblemReport) -> impl Hash + Eq {
     ((severity, file, document, line), (object, revision, path, message, hint, effective))
 }
 
-/// A time as RFC 3339.
+/// A time as RFC 3339, in seconds; empty for the epoch, which means unknown.
 #[must_use]
-pub(crate) fn time(time: SystemTime) -> String {
+pub fn time(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    pilotfish_admin::time(i64::try_from(since.as_secs()).unwrap_or(0))
+    let seconds = i64::try_from(since.as_secs()).ok().filter(|seconds| *seconds > 0);
+    let time = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    time.map(|time| time.to_string()).unwrap_or_default()
 }
 
 /// Name of the version in force in the admin API.
 #[must_use]
-pub(crate) fn effective(what: Effective) -> &'static str {
+pub fn effective(what: Effective) -> &'static str {
     match what {
         Effective::Written => "newest",
         Effective::LastGood => "last-good",

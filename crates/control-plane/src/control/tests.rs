@@ -1,7 +1,6 @@
 mod delays;
 
 use super::*;
-use crate::settings::RegistriesSettings;
 use parking_lot::Mutex;
 use pilotfish_config::networking::ServiceEntry;
 use pilotfish_model::{Hostname, KindSpec, Object, ObjectKey, ObjectMeta, Origin, Provider, Service};
@@ -11,6 +10,13 @@ use std::time::Duration;
 
 const FEED: &str = "feed";
 const FILES: &str = "files";
+
+/// Registries of remote clusters beside both registries that read objects.
+fn remote() -> RemoteRegistries {
+    let names = ["Kubernetes".to_owned(), "ServiceEntry".to_owned()];
+    RemoteRegistries::new(FEED.into(), &RegistryTable::default(), &names, &RegistrySettings::default())
+        .unwrap()
+}
 
 /// Notes what it observes.
 #[derive(Default)]
@@ -98,10 +104,10 @@ impl Case {
             }
         }
         let translator = Arc::new(Translator::new());
-        let resources = Arc::new(Resources::new(translator.clone(), false));
+        let resources = Arc::new(Resources::new(translator.clone(), false, Vec::new()));
         let fanout = Fanout::new(resources.clone(), Arc::new(NoRecorder), StreamLimits::default());
         let (shared, notes) = (Arc::new(Shared::default()), Arc::new(Notes::default()));
-        let remote = RemoteRegistries::new(FEED.into(), &RegistriesSettings::default()).unwrap();
+        let remote = remote();
         let (lookups, asked) = mpsc::unbounded_channel();
         let (resources_too, shared_too) = (resources.clone(), shared.clone());
         let outputs = Outputs {

@@ -10,13 +10,13 @@ const LISTED_ENTRIES: usize = 100;
 
 /// A source, or the control loop, that has been silent for too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Silence {
-    pub(crate) source: String,
-    pub(crate) silent_for: Duration,
+pub struct Silence {
+    pub source: String,
+    pub silent_for: Duration,
 }
 
 impl Silence {
-    pub(crate) fn cause(&self) -> Cause {
+    pub fn cause(&self) -> Cause {
         let seconds = self.silent_for.as_secs();
         let message = format!(
             "has given no sign of life for {seconds} s: it hangs, as on a file system that does not answer; \
@@ -28,7 +28,7 @@ impl Silence {
 
 /// Causes from registries. A failure is one cause, named after the source that fails: registries that read
 /// the objects of one source fail together, and share a cause.
-pub(crate) fn of_registries(registries: &[api::Registry]) -> Vec<Cause> {
+pub(super) fn of_registries(registries: &[api::Registry]) -> Vec<Cause> {
     let reason = |registry: &api::Registry| Some((registry.failure.clone()?, registry.failing_since.clone()));
     let objects =
         |registry: &&api::Registry| registry.source.as_ref().is_some_and(|source| source.objects.is_some());
@@ -85,7 +85,7 @@ fn failure(registry: &api::Registry) -> Option<String> {
 }
 
 /// The unusable entries of a registry, one problem each.
-pub(crate) fn unusable_entries(registry: &api::Registry) -> Vec<api::Problem> {
+pub fn unusable_entries(registry: &api::Registry) -> Vec<api::Problem> {
     let Some(source) = &registry.source else { return Vec::new() };
     let entry = |message: String| problem("warning", &registry.name, message);
     let listed = source.problems.iter().take(LISTED_ENTRIES);
@@ -98,7 +98,7 @@ pub(crate) fn unusable_entries(registry: &api::Registry) -> Vec<api::Problem> {
 }
 
 /// A problem of an item that is no object.
-pub(crate) fn problem(severity: &str, place: &str, message: String) -> api::Problem {
+pub fn problem(severity: &str, place: &str, message: String) -> api::Problem {
     api::Problem {
         severity: severity.to_owned(),
         place: place.to_owned(),

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 /// first, then the oldest.
 const WATCHED: usize = 256;
 /// Time after which the clients that have not acknowledged a change are logged.
-pub(crate) const LATE: Duration = Duration::from_secs(5);
+pub(super) const LATE: Duration = Duration::from_secs(5);
 /// Time after which a change is no longer tracked.
 const GIVEN_UP: Duration = Duration::from_secs(600);
 /// Limit on the clients that are named as missing.
@@ -20,7 +20,7 @@ const NAMED: usize = 20;
 
 /// Outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// All concerned clients that are still connected have acknowledged the change, this long after its
     /// publication; zero if it concerned none.
     InForce(Duration),
@@ -43,23 +43,23 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     /// True if the change is in force at all concerned clients, be it after a refusal.
-    pub(crate) fn is_in_force(&self) -> bool {
+    pub fn is_in_force(&self) -> bool {
         matches!(self, Self::InForce(_) | Self::Refused { resolution: Resolution::Accepted(_), .. })
     }
 }
 
 /// Numbers of clients that lack a change, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lacking {
+pub struct Lacking {
     /// Number of clients that have not acknowledged it.
-    pub(crate) missing: usize,
+    pub missing: usize,
     /// Number of these clients that refuse their last response.
-    pub(crate) refusing: usize,
+    pub refusing: usize,
 }
 
 /// Changes that clients may still acknowledge.
 #[derive(Default)]
-pub(crate) struct Tracker {
+pub struct Tracker {
     waiting: VecDeque<Arc<Change>>,
     /// Newest revision that was added.
     newest: u64,
@@ -71,7 +71,7 @@ pub(crate) struct Tracker {
 
 impl Tracker {
     /// Starts tracking a change.
-    pub(crate) fn add(&mut self, change: Arc<Change>) -> Option<Arc<Change>> {
+    pub fn add(&mut self, change: Arc<Change>) -> Option<Arc<Change>> {
         self.newest = self.newest.max(change.revision);
         self.early.iter().for_each(|refusal| note(refusal, &change));
         self.early.retain(|refusal| refusal.until > self.newest);
@@ -87,7 +87,7 @@ impl Tracker {
 
     /// Notes refusals of responses. Must be called after reading the progress of clients, so that no earlier
     /// refusal is missed.
-    pub(crate) fn refused(&mut self, refusals: impl IntoIterator<Item = Refusal>) {
+    pub fn refused(&mut self, refusals: impl IntoIterator<Item = Refusal>) {
         for refusal in refusals {
             self.waiting.iter().for_each(|change| note(&refusal, change));
             if refusal.until > self.newest && self.early.len() < WATCHED {
@@ -98,22 +98,22 @@ impl Tracker {
 
     /// Notes the newest published revision. Must be read after the progress of clients. Clients may
     /// acknowledge a revision before its change is added.
-    pub(crate) fn published(&mut self, revision: u64) {
+    pub fn published(&mut self, revision: u64) {
         self.published = revision;
     }
 
     /// True if changes are tracked.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// Returns the oldest revision that is tracked.
-    pub(crate) fn oldest(&self) -> Option<u64> {
+    pub fn oldest(&self) -> Option<u64> {
         self.waiting.iter().map(|change| change.revision).min()
     }
 
     /// Returns the sorted clients that the tracked changes concern, whose progress [`Self::settle`] needs.
-    pub(crate) fn concerned(&self) -> Cow<'_, [ClientId]> {
+    pub fn concerned(&self) -> Cow<'_, [ClientId]> {
         let mut lists: Vec<&Arc<[ClientId]>> = self.waiting.iter().map(|change| &change.concerned).collect();
         // Consecutive changes often share one list.
         lists.dedup_by(|next, list| Arc::ptr_eq(next, list));
@@ -126,7 +126,7 @@ impl Tracker {
 
     /// Applies the progress of clients. Returns the changes that must be reported: each change when it is in
     /// force, and before that once when it is late.
-    pub(crate) fn settle(&mut self, progress: &[Progress], now: SystemTime) -> Vec<Arc<Change>> {
+    pub fn settle(&mut self, progress: &[Progress], now: SystemTime) -> Vec<Arc<Change>> {
         let by_client: HashMap<ClientId, &Progress> =
             progress.iter().map(|progress| (progress.client, progress)).collect();
         let all: Vec<Arc<Change>> = self.waiting.iter().cloned().collect();

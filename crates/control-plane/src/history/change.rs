@@ -1,11 +1,11 @@
 //! Change of one publication: its items, their sources, and the clients that it concerns.
 
 use super::{Began, Lacking, Outcome, Published, RefusedBy};
-use crate::registries::REGISTRATION;
 use parking_lot::Mutex;
 use pilotfish_model::{
     ChangeSet, Endpoint, Fact, Object, ObjectKey, Origin, ServiceEndpoints, ServiceKey, World,
 };
+use pilotfish_registry::REGISTRATION;
 use pilotfish_xds::{ClientId, Concerned, Types};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -19,31 +19,31 @@ const ITEMS: usize = 100;
 const NAMES: usize = 5;
 
 /// Change of a publication.
-pub(crate) struct Change {
+pub struct Change {
     /// Revision: the id of the change in logs, metrics and the API.
-    pub(crate) revision: u64,
+    pub revision: u64,
     /// Time of the publication.
-    pub(crate) at: SystemTime,
+    pub at: SystemTime,
     /// Times of the steps before the publication.
-    pub(crate) before_that: Began,
+    pub before_that: Began,
     /// Changed items, configuration first.
-    pub(crate) items: Vec<Item>,
+    pub items: Vec<Item>,
     /// Number of further items.
-    pub(crate) more: usize,
+    pub more: usize,
     /// True for the first change, which has everything that was read at the start.
-    pub(crate) is_first: bool,
+    pub is_first: bool,
     /// Clients that the change concerns, in order.
-    pub(crate) concerned: Arc<[ClientId]>,
+    pub concerned: Arc<[ClientId]>,
     /// Types by which it concerns each client; a single entry counts for all of them.
-    pub(crate) types: Box<[Types]>,
+    pub types: Box<[Types]>,
     /// Outcome; `None` while clients may still acknowledge the change.
-    pub(crate) outcome: Mutex<Option<Outcome>>,
+    pub outcome: Mutex<Option<Outcome>>,
     /// Numbers of clients that lack the change: at first all that it concerns.
-    pub(crate) lacking: Mutex<Lacking>,
+    pub lacking: Mutex<Lacking>,
     /// Clients that refused the change.
-    pub(crate) refused_by: Mutex<RefusedBy>,
+    pub refused_by: Mutex<RefusedBy>,
     /// True if the change was reported as late.
-    pub(crate) was_late: AtomicBool,
+    pub was_late: AtomicBool,
 }
 
 /// Returns the sorted clients, and the types by which a change concerns them: a single set if all have the
@@ -67,14 +67,14 @@ fn split(mut concerned: Vec<Concerned>) -> (Vec<ClientId>, Box<[Types]>) {
 
 /// Kind of change to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     Added,
     Changed,
     Removed,
 }
 
 impl Action {
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Added => "added",
             Self::Changed => "changed",
@@ -95,7 +95,7 @@ impl Action {
 
 /// Kind of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ItemKind {
+pub enum ItemKind {
     Object(ObjectKey),
     /// A service, gateways between networks, or an access right: made by registries and sources, and rarely
     /// changed.
@@ -106,36 +106,36 @@ pub(crate) enum ItemKind {
 
 /// Object, service or endpoints that a publication changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
+pub struct Item {
     /// Name: `VirtualService shop/catalog`, `service catalog.shop.svc.cluster.local`, `endpoints of ...`.
-    pub(crate) what: Arc<str>,
+    pub what: Arc<str>,
     /// Kind of the item.
-    pub(crate) kind: ItemKind,
+    pub kind: ItemKind,
     /// Kind of the change.
-    pub(crate) action: Action,
+    pub action: Action,
     /// Source: file and line, cluster, or registry.
-    pub(crate) source: Arc<str>,
+    pub source: Arc<str>,
     /// `metadata.generation`, if the source has one: the `observedGeneration` of the object's status.
-    pub(crate) generation: i64,
+    pub generation: i64,
     /// Objects or entries of registries that made the item, if it is not an object itself.
-    pub(crate) made_by: Vec<Arc<str>>,
+    pub made_by: Vec<Arc<str>>,
     /// Short description of the difference; empty for objects.
-    pub(crate) detail: String,
+    pub detail: String,
 }
 
 impl Item {
     /// True for configuration: objects and services, but not endpoints.
-    pub(crate) fn is_configuration(&self) -> bool {
+    pub fn is_configuration(&self) -> bool {
         self.kind != ItemKind::Endpoints
     }
 
     /// True if `made_by` may lack some of the objects that made the item.
-    pub(crate) fn names_few(&self) -> bool {
+    pub fn names_few(&self) -> bool {
         self.made_by.len() >= NAMES
     }
 
     /// True if the item is the object, such as `VirtualService shop/catalog`, or was made by it.
-    pub(crate) fn concerns(&self, object: &str) -> bool {
+    pub fn concerns(&self, object: &str) -> bool {
         &*self.what == object || self.made_by.iter().any(|made_by| &**made_by == object)
     }
 }
@@ -176,7 +176,7 @@ impl Change {
     }
 
     /// True if an item is configuration.
-    pub(crate) fn is_configuration(&self) -> bool {
+    pub fn is_configuration(&self) -> bool {
         self.items.iter().any(Item::is_configuration)
     }
 
@@ -190,12 +190,12 @@ impl Change {
     }
 
     /// Returns the clients that the change concerns, with the types.
-    pub(crate) fn concerned(&self) -> impl Iterator<Item = (ClientId, Types)> {
+    pub fn concerned(&self) -> impl Iterator<Item = (ClientId, Types)> {
         self.concerned.iter().enumerate().map(|(place, client)| (*client, self.types_at(place)))
     }
 
     /// Returns the types by which the change concerns a client; none if it does not.
-    pub(crate) fn types_of(&self, client: ClientId) -> Types {
+    pub fn types_of(&self, client: ClientId) -> Types {
         self.concerned.binary_search(&client).map_or_else(|_| Types::default(), |place| self.types_at(place))
     }
 
@@ -213,7 +213,7 @@ impl Change {
 
     /// True if this later change may have replaced something of `change`. Endpoints count only where nothing
     /// else changed.
-    pub(crate) fn may_replace(&self, change: &Self) -> bool {
+    pub fn may_replace(&self, change: &Self) -> bool {
         let counts = |item: &&Item| item.is_configuration() || !change.is_configuration();
         // Configuration is listed first, so endpoints in a list show that no configuration was cut off.
         let is_cut = |one: &Self| one.more > 0 && one.items.iter().all(Item::is_configuration);
@@ -225,7 +225,7 @@ impl Change {
 
     /// Returns at most `most` names of changed objects, and the number of further ones. A change without
     /// objects returns the items made by registries and sources.
-    pub(crate) fn named(&self, most: usize) -> (Vec<&str>, usize) {
+    pub fn named(&self, most: usize) -> (Vec<&str>, usize) {
         let objects = || self.items.iter().filter(|item| matches!(item.kind, ItemKind::Object(_)));
         let (named, all): (Vec<&Item>, usize) = match objects().count() {
             0 => (self.items.iter().take(most).collect(), self.items.len()),
@@ -236,7 +236,7 @@ impl Change {
     }
 
     /// Summarizes the change in one line.
-    pub(crate) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         const FEW: usize = 3;
         if self.is_first {
             return "everything that there was at the start".to_owned();
@@ -254,7 +254,7 @@ impl Change {
     }
 
     /// Returns the sources of the change in one line.
-    pub(crate) fn sources(&self) -> String {
+    pub fn sources(&self) -> String {
         const FEW: usize = 3;
         let sources: BTreeSet<&str> =
             self.items.iter().map(|item| &*item.source).filter(|source| !source.is_empty()).collect();

@@ -10,7 +10,7 @@ const LINES: u32 = 20;
 const SPAN: Duration = Duration::from_secs(10);
 
 /// Log line that is due.
-pub(crate) enum Line {
+pub enum Line {
     /// Line of one change.
     One(Arc<Change>),
     /// Line of several changes.
@@ -19,29 +19,29 @@ pub(crate) enum Line {
 
 /// Summary of changes that share a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Many {
+pub struct Many {
     /// Oldest and newest revision.
-    pub(crate) revisions: (u64, u64),
+    pub revisions: (u64, u64),
     /// Number of changes, each counted once.
-    pub(crate) changes: u64,
+    pub changes: u64,
     /// Number of changes with configuration.
-    pub(crate) configuration: u64,
+    pub configuration: u64,
     /// Number of changes by clients that register themselves.
-    pub(crate) registrations: u64,
+    pub registrations: u64,
     /// Longest time until a change was in force, among those that are.
-    pub(crate) slowest: Duration,
+    pub slowest: Duration,
     /// Number of changes that were not in force everywhere.
-    pub(crate) late: u64,
+    pub late: u64,
     /// Number of changes that some client refused.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Summary of the newest change.
-    pub(crate) newest: String,
+    pub newest: String,
 }
 
 /// Rate limit of the change log. Changes with configuration get their own line, up to twenty in ten seconds.
 /// Other changes, and those by self-registering clients, share one line at the end of that time.
 #[derive(Default)]
-pub(crate) struct ChangeLog {
+pub struct ChangeLog {
     since: Option<Instant>,
     lines: u32,
     many: Option<Many>,
@@ -49,7 +49,7 @@ pub(crate) struct ChangeLog {
 
 impl ChangeLog {
     /// Adds a change with a known outcome.
-    pub(crate) fn add(&mut self, change: &Arc<Change>, now: Instant) -> Option<Line> {
+    pub fn add(&mut self, change: &Arc<Change>, now: Instant) -> Option<Line> {
         if change.is_first {
             return None;
         }
@@ -88,7 +88,7 @@ impl ChangeLog {
     }
 
     /// Returns the shared line of several changes, once it is due.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<Line> {
+    pub fn due(&mut self, now: Instant) -> Option<Line> {
         let since = self.since?;
         if self.many.is_none() || now.saturating_duration_since(since) < SPAN {
             return None;
@@ -98,7 +98,7 @@ impl ChangeLog {
     }
 
     /// True if a line will be due.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.many.is_some()
     }
 }

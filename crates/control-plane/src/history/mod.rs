@@ -15,13 +15,16 @@ mod change;
 mod lines;
 mod refusals;
 mod size;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
-pub(crate) use acknowledged::{Lacking, Outcome, Tracker};
-pub(crate) use change::{Change, Item, ItemKind};
-pub(crate) use lines::{ChangeLog, Line, Many};
-pub(crate) use refusals::{Refusal, RefusedBy, Resolution};
+pub use acknowledged::{Lacking, Outcome, Tracker};
+pub use change::{Action, Change, Item, ItemKind};
+pub use lines::{ChangeLog, Line, Many};
+pub use refusals::{Refusal, RefusedBy, Resolution};
 
 use parking_lot::{Mutex, MutexGuard};
+use pilotfish_api::v1::{Failure, FailureKind};
 use pilotfish_model::{ChangeSet, Fact, Kind, Update, World, WorldWriter};
 use pilotfish_xds::Concerned;
 use std::collections::VecDeque;
@@ -31,13 +34,13 @@ use std::time::SystemTime;
 use tokio::sync::Notify;
 
 /// Default limit of kept bytes.
-pub(crate) const DEFAULT_BYTES: usize = 32 << 20;
+pub const DEFAULT_BYTES: usize = 32 << 20;
 
 /// Number of changes that are kept without their undo values, independent of the budget.
-const RECENT: usize = pilotfish_admin::CHANGES;
+pub const RECENT: usize = 50;
 
 /// History of changes within a budget of bytes.
-pub(crate) struct History {
+pub struct History {
     /// Publications that have not been processed, the oldest first.
     noted: Mutex<VecDeque<Published>>,
     /// Held during processing, to keep the publications in order.
@@ -79,32 +82,32 @@ const UNTRACKED: usize = 4_096;
 
 /// Times of the steps before a publication, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Began {
+pub struct Began {
     /// Arrival of its first event.
-    pub(crate) received: SystemTime,
+    pub received: SystemTime,
     /// End of the debounce, and start of the computation.
-    pub(crate) computing: SystemTime,
+    pub computing: SystemTime,
 }
 
 /// Publication of a world.
-pub(crate) struct Published {
-    pub(crate) revision: u64,
+pub struct Published {
+    pub revision: u64,
     /// Time of the publication.
-    pub(crate) at: SystemTime,
+    pub at: SystemTime,
     /// Times of the steps before the publication.
-    pub(crate) before_that: Began,
+    pub before_that: Began,
     /// World before the publication.
-    pub(crate) before: Arc<World>,
-    pub(crate) world: Arc<World>,
+    pub before: Arc<World>,
+    pub world: Arc<World>,
     /// Differences between the two worlds.
-    pub(crate) changes: ChangeSet,
+    pub changes: ChangeSet,
     /// Clients that the publication concerns, with the types.
-    pub(crate) concerned: Vec<Concerned>,
+    pub concerned: Vec<Concerned>,
 }
 
 /// Revision that is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotKept {
+pub enum NotKept {
     /// The revision is older than the kept ones.
     Forgotten {
         revision: u64,
@@ -113,6 +116,15 @@ pub(crate) enum NotKept {
     },
     /// The revision has not been published yet.
     Unknown { revision: u64, newest: u64 },
+}
+
+impl From<NotKept> for Failure {
+    fn from(not_kept: NotKept) -> Self {
+        Self::new(FailureKind::NotFound, not_kept.to_string()).hint(
+            "pilotfish history lists what is kept; revisions start from 1 when the control plane starts, and \
+             --history-bytes keeps more",
+        )
+    }
 }
 
 impl fmt::Display for NotKept {
@@ -136,7 +148,7 @@ impl Default for History {
 
 impl History {
     /// Returns an empty history that keeps at most `budget` bytes.
-    pub(crate) fn new(budget: usize) -> Self {
+    pub fn new(budget: usize) -> Self {
         let kept = Kept {
             budget,
             bytes: 0,
@@ -157,7 +169,7 @@ impl History {
     }
 
     /// Changes the limit of kept bytes.
-    pub(crate) fn set_budget(&self, bytes: usize) {
+    pub fn set_budget(&self, bytes: usize) {
         let mut kept = self.kept();
         kept.budget = bytes;
         kept.forget();
@@ -165,7 +177,7 @@ impl History {
 
     /// Queues a publication. Its change is computed by the tracker's task or by the first reader, to keep the
     /// work out of the control loop.
-    pub(crate) fn note(&self, published: Published) {
+    pub fn note(&self, published: Published) {
         let waiting = {
             let mut noted = self.noted.lock();
             noted.push_back(published);
@@ -178,18 +190,18 @@ impl History {
     }
 
     /// Queues a refusal. Called from the tasks of streams, so it costs no more than an allocation.
-    pub(crate) fn refused(&self, refusal: Refusal) {
+    pub fn refused(&self, refusal: Refusal) {
         self.refusals.lock().add(refusal);
     }
 
     /// Takes the refusals since the last call.
-    pub(crate) fn refusals(&self) -> VecDeque<Refusal> {
+    pub fn refusals(&self) -> VecDeque<Refusal> {
         self.refusals.lock().take()
     }
 
     /// Returns the clients that refused a change, and true if further refusals are queued for the tracker.
     /// Must be called after reading the progress of clients, so that no earlier refusal is missed.
-    pub(crate) fn refused_by(&self, change: &Change) -> (RefusedBy, bool) {
+    pub fn refused_by(&self, change: &Change) -> (RefusedBy, bool) {
         let is_queued = self.refusals.lock().has(change);
         (change.refused_by.lock().clone(), is_queued)
     }
@@ -247,7 +259,7 @@ impl History {
     }
 
     /// Waits for changes that the tracker has not taken, and takes them. Cancel-safe.
-    pub(crate) async fn untracked(self: &Arc<Self>) -> Vec<Arc<Change>> {
+    pub async fn untracked(self: &Arc<Self>) -> Vec<Arc<Change>> {
         loop {
             let is_noted = !self.noted.lock().is_empty();
             if is_noted {
@@ -265,29 +277,29 @@ impl History {
     }
 
     /// Returns the kept changes, the newest first.
-    pub(crate) fn changes(&self) -> Vec<Arc<Change>> {
+    pub fn changes(&self) -> Vec<Arc<Change>> {
         self.kept().entries.iter().rev().map(|entry| entry.change.clone()).collect()
     }
 
     /// Returns the last changes, at most [`RECENT`], the newest first, independent of the budget.
-    pub(crate) fn recent(&self) -> Vec<Arc<Change>> {
+    pub fn recent(&self) -> Vec<Arc<Change>> {
         self.kept().recent.iter().cloned().collect()
     }
 
     /// Returns the oldest revision whose world can be restored, and the newest.
-    pub(crate) fn span(&self) -> (u64, u64) {
+    pub fn span(&self) -> (u64, u64) {
         let kept = self.kept();
         (kept.oldest.min(kept.revision), kept.revision)
     }
 
     /// Returns the estimated bytes that are kept, and their limit.
-    pub(crate) fn bytes(&self) -> (usize, usize) {
+    pub fn bytes(&self) -> (usize, usize) {
         let kept = self.kept();
         (kept.bytes, kept.budget)
     }
 
     /// Returns the change of a revision.
-    pub(crate) fn change(&self, revision: u64) -> Result<Arc<Change>, NotKept> {
+    pub fn change(&self, revision: u64) -> Result<Arc<Change>, NotKept> {
         let kept = self.kept();
         let found = kept.entries.iter().rev().find(|entry| entry.change.revision == revision);
         found.map(|entry| entry.change.clone()).ok_or(match revision > kept.revision || revision == 0 {
@@ -297,7 +309,7 @@ impl History {
     }
 
     /// Restores the world of a revision.
-    pub(crate) fn world_at(&self, revision: u64) -> Result<Arc<World>, NotKept> {
+    pub fn world_at(&self, revision: u64) -> Result<Arc<World>, NotKept> {
         let (newest, undo): (Arc<World>, Vec<Arc<[Update]>>) = {
             let kept = self.kept();
             if revision > kept.revision || revision == 0 {
@@ -320,11 +332,11 @@ impl History {
 
 /// Consecutive worlds, as a first one and the updates to the others.
 pub(crate) struct Steps {
-    pub(crate) base: Arc<World>,
+    pub base: Arc<World>,
     /// Revision of the first world.
-    pub(crate) revision: u64,
+    pub revision: u64,
     /// Updates that lead to each later world.
-    pub(crate) updates: Vec<(Arc<Change>, Vec<Update>)>,
+    pub updates: Vec<(Arc<Change>, Vec<Update>)>,
 }
 
 impl History {
@@ -395,4 +407,4 @@ impl Kept {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

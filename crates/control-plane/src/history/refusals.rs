@@ -15,16 +15,16 @@ const NAMED: usize = 20;
 
 /// Refusal of a response by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) client: ClientId,
+pub struct Refusal {
+    pub client: ClientId,
     /// Connection id, as in logs.
-    pub(crate) connection: Arc<str>,
+    pub connection: Arc<str>,
     /// Type of the response's resources.
-    pub(crate) ty: ResourceType,
+    pub ty: ResourceType,
     /// Newest revision of the type that the client had accepted.
-    pub(crate) after: u64,
+    pub after: u64,
     /// Revision of the response.
-    pub(crate) until: u64,
+    pub until: u64,
 }
 
 impl Refusal {
@@ -74,10 +74,10 @@ impl Inbox {
 
 /// Clients that refused a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RefusedBy {
+pub struct RefusedBy {
     clients: BTreeSet<(ClientId, ResourceType)>,
     /// Connections of the first clients, with the type that each refused.
-    pub(crate) connections: Vec<(Arc<str>, ResourceType)>,
+    pub connections: Vec<(Arc<str>, ResourceType)>,
 }
 
 impl RefusedBy {
@@ -86,7 +86,7 @@ impl RefusedBy {
     }
 
     /// Adds a client; its connection, where that is known.
-    pub(crate) fn add(&mut self, client: ClientId, ty: ResourceType, connection: Option<&Arc<str>>) {
+    pub fn add(&mut self, client: ClientId, ty: ResourceType, connection: Option<&Arc<str>>) {
         let is_new = self.clients.insert((client, ty));
         if let Some(connection) = connection.filter(|_| is_new && self.connections.len() < NAMED) {
             self.connections.push((connection.clone(), ty));
@@ -94,7 +94,7 @@ impl RefusedBy {
     }
 
     /// Number of refusing clients; a client that refused several types counts once.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         let mut clients: Vec<ClientId> = self.clients.iter().map(|(client, _)| *client).collect();
         clients.dedup();
         clients.len()
@@ -102,7 +102,7 @@ impl RefusedBy {
 
     /// Returns what became of a change that no connected client lacks any more. `later` are the later
     /// changes, in order of their revisions.
-    pub(crate) fn resolution<'a>(
+    pub fn resolution<'a>(
         &self,
         change: &Change,
         later: impl Iterator<Item = &'a Change> + Clone,
@@ -135,7 +135,7 @@ impl RefusedBy {
 
 /// State of a refused change that no connected client lacks any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resolution {
+pub enum Resolution {
     /// The refusing clients accepted it as part of a later revision; `None` if they were sent the same one
     /// again.
     Accepted(Option<u64>),

@@ -1,3 +1,4 @@
+use super::testing::{Case, at, key, object, progress, refuses};
 use super::*;
 use pilotfish_config::networking::VirtualService;
 use pilotfish_model::{
@@ -5,71 +6,11 @@ use pilotfish_model::{
     ServiceKey, ShardKey, Workload,
 };
 use pilotfish_proto::ResourceType;
-use pilotfish_xds::{ClientId, Lacking, Progress, Types};
+use pilotfish_xds::{ClientId, Progress, Types};
 use std::borrow::Cow;
-use std::time::{Duration, Instant, UNIX_EPOCH};
-
-fn key(name: &str) -> ObjectKey {
-    ObjectKey::new(Kind::VirtualService, "shop", name)
-}
-
-pub(crate) fn object(name: &str, host: &str) -> Update {
-    let spec = VirtualService { hosts: vec![host.to_owned()], ..VirtualService::default() };
-    let meta = ObjectMeta { origin: "routes.yaml:1".into(), generation: 3, ..ObjectMeta::of(key(name)) };
-    Update::Object(Object::new(meta, spec))
-}
-
-/// Publishes as the control loop does.
-#[derive(Default)]
-pub(crate) struct Case {
-    writer: WorldWriter,
-    pub(crate) history: History,
-    before: Arc<World>,
-}
-
-pub(crate) fn at(revision: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(100 * revision)
-}
+use std::time::{Duration, Instant};
 
 impl Case {
-    /// With a history that keeps that many bytes.
-    pub(crate) fn keeping(budget: usize) -> Self {
-        Self { history: History::new(budget), ..Self::default() }
-    }
-
-    pub(crate) fn publish(&mut self, updates: Vec<Update>, concerned: &[u64]) -> Arc<Change> {
-        self.note(updates, concerned);
-        self.history.recent().remove(0)
-    }
-
-    fn note(&mut self, updates: Vec<Update>, concerned: &[u64]) {
-        let types = Types::from(ResourceType::Cluster);
-        let concerned = concerned.iter().map(|id| Concerned { client: ClientId(*id), types });
-        self.note_by(updates, concerned.collect());
-    }
-
-    /// Concerns each by types of its own.
-    pub(crate) fn publish_by(
-        &mut self,
-        updates: Vec<Update>,
-        concerned: &[(u64, ResourceType)],
-    ) -> Arc<Change> {
-        let one = |(id, ty): &(u64, ResourceType)| Concerned { client: ClientId(*id), types: (*ty).into() };
-        self.note_by(updates, concerned.iter().map(one).collect());
-        self.history.recent().remove(0)
-    }
-
-    fn note_by(&mut self, updates: Vec<Update>, concerned: Vec<Concerned>) {
-        updates.into_iter().for_each(|update| self.writer.apply(update));
-        let (world, changes) = self.writer.publish().unwrap();
-        let revision = world.revision();
-        let before = std::mem::replace(&mut self.before, world.clone());
-        let before_that = Began { received: at(revision), computing: at(revision) };
-        let published =
-            Published { revision, at: at(revision), before_that, before, world, changes, concerned };
-        self.history.note(published);
-    }
-
     fn hosts_at(&self, revision: u64) -> Result<Vec<String>, NotKept> {
         let world = self.history.world_at(revision)?;
         let hosts = world
@@ -214,19 +155,6 @@ fn of_secrets_nothing_is_kept() {
     assert_eq!(world.objects(Kind::VirtualService).count(), 0);
     let updates = case.history.steps(None).unwrap().updates;
     assert!(updates.iter().all(|(_, updates)| updates.len() == 1), "the route alone");
-}
-
-pub(crate) fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
-    let acked_at = Some(at(concerned) + Duration::from_secs_f64(acked));
-    let lacking = |after| (ResourceType::Cluster, Some(Lacking { after, until: u64::MAX, refused: false }));
-    let lacking = behind.map(lacking).into_iter().collect();
-    Progress { client: ClientId(client), lacking, acked_at, refuses: false }
-}
-
-/// A client that refuses a response of a type.
-pub(crate) fn refuses(client: u64, ty: ResourceType, after: u64, until: u64) -> Progress {
-    let lacking = [(ty, Some(Lacking { after, until, refused: true }))].into_iter().collect();
-    Progress { client: ClientId(client), lacking, acked_at: None, refuses: true }
 }
 
 #[test]
@@ -455,7 +383,7 @@ fn a_refused_change_has_a_line_of_its_own() {
 
 #[test]
 fn services_that_clients_register_share_a_line_and_those_of_other_registries_have_their_own() {
-    use crate::registries::REGISTRATION;
+    use pilotfish_registry::REGISTRATION;
     let service = |provider: &'static str, host: &str| {
         let shard = ShardKey::new(Provider::new(2, provider), "Kubernetes");
         let hostname = Hostname::parse(host).unwrap();

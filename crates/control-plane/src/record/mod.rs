@@ -15,17 +15,17 @@ mod replay;
 mod tests;
 mod write;
 
-pub(crate) use replay::{Replayed, replay};
+pub use replay::{Difference, Replayed, replay};
 #[cfg(test)]
 pub(crate) use write::LARGEST;
-pub(crate) use write::{Recordable, write};
+pub use write::{Recordable, write};
 
 use pilotfish_explain::Held;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeMap;
 
 /// Hashes of what proxies get: by name of the proxy and type.
-pub(crate) type Hashes = BTreeMap<String, BTreeMap<String, String>>;
+pub type Hashes = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The hashes of what a proxy gets, by type: names and versions of all its resources, but for Secrets.
 fn hashes(held: &Held) -> BTreeMap<String, String> {

@@ -20,45 +20,45 @@ const LARGEST: u64 = 256 << 20;
 /// Result of a replay.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Replayed {
+pub struct Replayed {
     /// Version of the program that wrote the record.
-    pub(crate) version: String,
+    pub version: String,
     /// First revision of the record.
-    pub(crate) from: u64,
+    pub from: u64,
     /// Last revision of the record.
-    pub(crate) to: u64,
-    pub(crate) publications: usize,
-    pub(crate) proxies: usize,
+    pub to: u64,
+    pub publications: usize,
+    pub proxies: usize,
     /// True if all hashes equal those of the record.
-    pub(crate) same: bool,
+    pub same: bool,
     /// Proxies and types with other resources in the replay.
-    pub(crate) differ: Vec<Difference>,
+    pub differ: Vec<Difference>,
     /// Proxies and types that got other resources from the recorded control plane, because of objects that
     /// the record leaves out.
-    pub(crate) unlike_then: Vec<String>,
+    pub unlike_then: Vec<String>,
     /// Number of Secrets and closed objects that the record leaves out.
-    pub(crate) left_out: usize,
+    pub left_out: usize,
 }
 
 /// Type of a proxy with other resources in the replay.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Difference {
-    pub(crate) proxy: String,
-    pub(crate) resource_type: String,
+pub struct Difference {
+    pub proxy: String,
+    pub resource_type: String,
     /// Hash in the record.
-    pub(crate) recorded: String,
+    pub recorded: String,
     /// Hash after replaying all publications.
-    pub(crate) replayed: String,
+    pub replayed: String,
     /// Hash of a translation of the last world alone.
-    pub(crate) from_scratch: String,
+    pub from_scratch: String,
 }
 
 /// Replays a record.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn replay(record: impl BufRead) -> Result<Replayed> {
+pub fn replay(record: impl BufRead) -> Result<Replayed> {
     let mut replay: Option<Replay> = None;
     for (number, line) in record.take(LARGEST).lines().enumerate() {
         let place = || format!("line {}", number + 1);

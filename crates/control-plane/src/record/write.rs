@@ -2,7 +2,7 @@
 
 use super::lines::{Begin, End, FORMAT, LeftOut, Line, Publish, RecordedProxy, RecordedUpdate, redacted};
 use super::{Hashes, hashes};
-use crate::control::shared::time;
+use crate::control::time;
 use crate::history::{History, Steps};
 use pilotfish_api::v1::{Failure, FailureKind};
 use pilotfish_explain::{Subject, held};
@@ -20,10 +20,10 @@ use std::time::SystemTime;
 pub(crate) const LARGEST: usize = 48 << 20;
 
 /// Connected proxy with the data for a record.
-pub(crate) struct Recordable {
-    pub(crate) subject: Subject,
-    pub(crate) node: Arc<Node>,
-    pub(crate) identities: Vec<String>,
+pub struct Recordable {
+    pub subject: Subject,
+    pub node: Arc<Node>,
+    pub identities: Vec<String>,
 }
 
 /// Writes the world of a kept revision and the changes since. `empty` is a translator with the settings of
@@ -31,7 +31,7 @@ pub(crate) struct Recordable {
 ///
 /// # Errors
 /// When the revision is not kept, or the record would be too large.
-pub(crate) fn write(
+pub fn write(
     history: &History,
     empty: &Translator,
     mut proxies: Vec<Recordable>,
@@ -44,7 +44,7 @@ pub(crate) fn write(
     let mut record = Record::default();
     record.line(&Line::Begin(Begin {
         format: FORMAT,
-        version: crate::serve::VERSION.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         at: time(SystemTime::now()),
         domain: empty.domain().clone(),
         switches: empty.settings().switches,

@@ -1,21 +1,22 @@
 //! Configuration for other control planes (MCP over xDS), and the access to it.
 
+use super::hooks::{ClientState, ConnectHook, ConnectingClient};
+use crate::mesh::with_mesh;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_mcp::{Difference, McpKind};
 use pilotfish_model::Kind;
 use pilotfish_proto::ValueKind;
-use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate::Identity;
-use pilotfish_xds::{Collection, CollectionState, ConnectError, PeerInfo, Resource};
+use pilotfish_xds::{Collection, CollectionState, ConnectError, Resource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Clients with access to configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ConfigurationClients {
+pub enum ConfigurationClients {
     Nobody,
     /// All clients, also without an identity.
     Anyone,
@@ -30,12 +31,12 @@ pub(crate) enum ConfigurationClients {
 
 impl ConfigurationClients {
     /// Returns access for clients with an identity of a namespace.
-    pub(crate) fn of_namespace(namespace: &str) -> Self {
+    pub fn of_namespace(namespace: &str) -> Self {
         Self::Identified { namespaces: [namespace.to_owned()].into(), identities: BTreeSet::new() }
     }
 
     /// Parses `nobody`, `anyone`, or a comma-separated list of namespaces and identities.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         match text.trim() {
             "nobody" => return Ok(Self::Nobody),
             "anyone" => return Ok(Self::Anyone),
@@ -85,15 +86,18 @@ impl ConfigurationClients {
 }
 
 /// State of a client with regard to configuration.
-pub(crate) struct ConfigurationClient {
+struct ConfigurationClient {
+    configuration: Arc<Configuration>,
     /// True if the node requests configuration only (`GENERATOR=api`).
     is_api: bool,
     allowed: Result<(), ConnectError>,
 }
 
 /// Configuration for other control planes.
-pub(crate) struct Configuration {
+pub struct Configuration {
     clients: ConfigurationClients,
+    /// Cluster whose namespaces [`ConfigurationClients`] name.
+    cluster: Arc<str>,
     /// Newest state; `None` before the first.
     state: ArcSwapOption<BTreeMap<Kind, Collection>>,
     /// Number of states so far, locked by the writer of the state.
@@ -102,57 +106,25 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    pub(crate) fn new(clients: ConfigurationClients) -> Self {
+    /// Returns the configuration of a cluster, for these clients.
+    #[must_use]
+    pub fn new(clients: ConfigurationClients, cluster: &str) -> Self {
         let (state, counter) = (ArcSwapOption::empty(), Mutex::new(0));
-        Self { clients, state, counter, wanted: Notify::new() }
+        Self { clients, cluster: cluster.into(), state, counter, wanted: Notify::new() }
     }
 
     /// True if any client has access.
-    pub(crate) fn is_served(&self) -> bool {
+    pub fn is_served(&self) -> bool {
         self.clients != ConfigurationClients::Nobody
     }
 
-    /// Checks a connecting client, in a mesh with these settings.
-    pub(crate) fn connect(
-        &self,
-        node: &Node,
-        peer: &PeerInfo,
-        is_foreign: bool,
-        mesh: &MeshConfig,
-    ) -> ConfigurationClient {
-        let generator = node.metadata.as_ref().and_then(|metadata| metadata.fields.get("GENERATOR"));
-        let generator = generator.and_then(|value| value.kind.as_ref());
-        let is_api = matches!(generator, Some(ValueKind::StringValue(text)) if text == "api");
-        ConfigurationClient { is_api, allowed: self.clients.check(&peer.identities, is_foreign, mesh) }
-    }
-
-    /// True if a type is answered: any type for clients that request configuration only, known kinds for
-    /// others.
-    pub(crate) fn serves(&self, client: &ConfigurationClient, type_url: &str) -> Result<bool, ConnectError> {
-        if !client.is_api && (McpKind::of_type_url(type_url).is_none() || !self.is_served()) {
-            return Ok(false);
-        }
-        client.allowed.clone()?;
-        // The permit is kept if nothing waits for it yet.
-        self.wanted.notify_one();
-        Ok(true)
-    }
-
     /// Waits for the first request for configuration.
-    pub(crate) async fn wanted(&self) {
+    pub async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Returns all resources of a type.
-    pub(crate) fn collection(&self, type_url: &str) -> CollectionState {
-        let state = self.state.load();
-        let Some(state) = &*state else { return CollectionState::NotYet };
-        let kind = McpKind::of_type_url(type_url).map(|entry| entry.kind);
-        CollectionState::Is(kind.and_then(|kind| state.get(&kind)).cloned().unwrap_or_default())
-    }
-
     /// Applies differences to the state.
-    pub(crate) fn apply(&self, differences: Vec<Difference>) {
+    pub fn apply(&self, differences: Vec<Difference>) {
         let mut counter = self.counter.lock();
         *counter += 1;
         let mut state = self.state.load().as_deref().cloned().unwrap_or_default();
@@ -176,10 +148,55 @@ impl Configuration {
     }
 }
 
+impl ConnectHook for Arc<Configuration> {
+    fn connect(
+        &self,
+        client: &mut ConnectingClient<'_>,
+    ) -> Result<Option<Box<dyn ClientState>>, ConnectError> {
+        let ConnectingClient { node, peer, world, .. } = client;
+        let generator = node.metadata.as_ref().and_then(|metadata| metadata.fields.get("GENERATOR"));
+        let generator = generator.and_then(|value| value.kind.as_ref());
+        let is_api = matches!(generator, Some(ValueKind::StringValue(text)) if text == "api");
+        let is_foreign = peer.cluster.as_ref().is_some_and(|cluster| *cluster != self.cluster);
+        let check = |mesh: &MeshConfig| self.clients.check(&peer.identities, is_foreign, mesh);
+        let state =
+            ConfigurationClient { configuration: self.clone(), is_api, allowed: with_mesh(world, check) };
+        Ok(Some(Box::new(state)))
+    }
+}
+
+impl ClientState for ConfigurationClient {
+    /// Any type for clients that request configuration only, known kinds for others.
+    fn serves_collection(&self, type_url: &str, _names: &[&str]) -> Result<bool, ConnectError> {
+        let configuration = &self.configuration;
+        if !self.is_api && (McpKind::of_type_url(type_url).is_none() || !configuration.is_served()) {
+            return Ok(false);
+        }
+        self.allowed.clone()?;
+        // The permit is kept if nothing waits for it yet.
+        configuration.wanted.notify_one();
+        Ok(true)
+    }
+
+    /// All resources of the type.
+    fn collection(&self, type_url: &str) -> Option<CollectionState> {
+        let state = self.configuration.state.load();
+        let Some(state) = &*state else { return Some(CollectionState::NotYet) };
+        let kind = McpKind::of_type_url(type_url).map(|entry| entry.kind);
+        let collection = kind.and_then(|kind| state.get(&kind)).cloned().unwrap_or_default();
+        Some(CollectionState::Is(collection))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pilotfish_config::MeshFile;
+    use pilotfish_model::{Object, ObjectMeta, Update, WorldWriter};
+    use pilotfish_proto::envoy::config::core::v3::Node;
     use pilotfish_proto::{Struct, Value};
+    use pilotfish_translate::Proxy;
+    use pilotfish_xds::PeerInfo;
 
     const ROOT: &str = "spiffe://cluster.local/ns/istio-system/sa/istiod";
     const SHOP: &str = "spiffe://cluster.local/ns/shop/sa/web";
@@ -189,14 +206,27 @@ mod tests {
     }
 
     fn asks_from(clients: &str, identities: &[&str], is_foreign: bool) -> Result<bool, ConnectError> {
-        let configuration = Configuration::new(ConfigurationClients::parse(clients).unwrap());
         let value = Value { kind: Some(ValueKind::StringValue("api".into())) };
         let metadata = Some(Struct { fields: [("GENERATOR".to_owned(), value)].into() });
         let identities = identities.iter().map(|id| (*id).to_owned()).collect();
-        let peer = PeerInfo { identities, ..PeerInfo::default() };
+        let cluster = Some(if is_foreign { "west" } else { "east" }.into());
+        let peer = PeerInfo { identities, cluster, ..PeerInfo::default() };
+        let clients = ConfigurationClients::parse(clients).unwrap();
+        let client = connected(clients, Node { metadata, ..Node::default() }, &peer);
+        client.serves_collection("networking.istio.io/v1/ServiceEntry", &[])
+    }
+
+    /// State of a client of cluster `east`, in a mesh with an alias of its trust domain.
+    fn connected(clients: ConfigurationClients, node: Node, peer: &PeerInfo) -> Box<dyn ClientState> {
         let mesh = MeshConfig { trust_domain_aliases: vec!["old.local".into()], ..MeshConfig::default() };
-        let client = configuration.connect(&Node { metadata, ..Node::default() }, &peer, is_foreign, &mesh);
-        configuration.serves(&client, "networking.istio.io/v1/ServiceEntry")
+        let mut writer = WorldWriter::new();
+        writer.apply(Update::Object(Object::new(ObjectMeta::of(MeshFile::Config.key()), mesh)));
+        let (world, _) = writer.publish().unwrap();
+        let node = Node { id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local".into(), ..node };
+        let mut proxy = Proxy::from_node(&node).unwrap();
+        let mut client = ConnectingClient { node: &node, peer, proxy: &mut proxy, world: &world };
+        let hook = Arc::new(Configuration::new(clients, "east"));
+        hook.connect(&mut client).unwrap().unwrap()
     }
 
     #[test]
@@ -237,13 +267,12 @@ mod tests {
 
     #[test]
     fn proxies_are_answered_kinds_that_there_are_and_nothing_else() {
-        let configuration = Configuration::new(ConfigurationClients::Anyone);
-        let client =
-            configuration.connect(&Node::default(), &PeerInfo::default(), false, &MeshConfig::default());
-        assert_eq!(configuration.serves(&client, "networking.istio.io/v1/Sidecar"), Ok(true));
-        assert_eq!(configuration.serves(&client, "nonsense"), Ok(false));
-        let off = Configuration::new(ConfigurationClients::Nobody);
-        assert_eq!(off.serves(&client, "networking.istio.io/v1/Sidecar"), Ok(false));
+        let serves = |clients, type_url| {
+            connected(clients, Node::default(), &PeerInfo::default()).serves_collection(type_url, &[])
+        };
+        assert_eq!(serves(ConfigurationClients::Anyone, "networking.istio.io/v1/Sidecar"), Ok(true));
+        assert_eq!(serves(ConfigurationClients::Anyone, "nonsense"), Ok(false));
+        assert_eq!(serves(ConfigurationClients::Nobody, "networking.istio.io/v1/Sidecar"), Ok(false));
     }
 
     #[test]

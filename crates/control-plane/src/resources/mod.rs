@@ -1,21 +1,26 @@
 //! Adapter between translation and xDS: the translator as the source of streams.
 
-use crate::configuration::{Configuration, ConfigurationClient, ConfigurationClients};
-use crate::istioctl::{Asker, Questions};
-use crate::serve::auto_registration::ProxyRegistrar;
-use crate::serve::node_claims::{ClaimedByNode, NodeClaims};
-use crate::serve::secret_access::{SecretClient, SecretRights};
-use pilotfish_config::mesh::{self, MeshConfig};
+mod auto_registration;
+mod configuration;
+mod hooks;
+mod node_claims;
+mod secret_access;
+
+pub use auto_registration::ProxyRegistrar;
+pub use configuration::{Configuration, ConfigurationClients};
+pub use hooks::{ClientState, ConnectHook, ConnectingClient};
+pub use node_claims::{MAX_NODE_CLAIMS, NodeClaims};
+pub use secret_access::SecretRights;
+
+use crate::mesh::trust_domain;
 use pilotfish_identity::is_this_machine;
-use pilotfish_kube_writer::auto_registration::Registration;
-use pilotfish_model::Namespace;
+use pilotfish_model::SpiffeId;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate as translate;
 use pilotfish_translate::{NodeError, Proxy, Translator};
 use pilotfish_xds as xds;
-use pilotfish_xds::{ConnectError, Limit, LimitExceeded, PeerInfo};
-use std::net::SocketAddr;
+use pilotfish_xds::{Collection, CollectionState, ConnectError, Limit, LimitExceeded, PeerInfo};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,77 +29,25 @@ pub struct Resources {
     translator: Arc<Translator>,
     trust_nodes: bool,
     ready: AtomicBool,
-    /// `None` if auto-registration is disabled.
-    registrar: Option<Arc<ProxyRegistrar>>,
-    /// `None` if there is no API server to review access to Secrets.
-    secret_rights: Option<SecretRights>,
-    configuration: Configuration,
-    node_claims: NodeClaims,
-    /// `None` if tools are not answered.
-    questions: Option<Questions>,
+    hooks: Vec<Box<dyn ConnectHook>>,
 }
 
 /// State of a connected client.
 pub struct Client {
     proxy: translate::Client,
-    /// Set if the client has a WorkloadEntry by auto-registration.
-    registration: Option<Registration>,
-    /// Set if an API server decides on its access to Secrets.
-    secrets: Option<SecretClient>,
-    configuration: ConfigurationClient,
-    /// Questions of the client as a tool.
-    asker: Option<Asker>,
-    /// Claims of its node, released on disconnection.
-    _claimed: ClaimedByNode,
+    /// Identity of its node, if that is trusted in place of a proven one.
+    trusted: Option<String>,
+    /// States of the features that it concerns, in the order of their hooks.
+    states: Vec<Box<dyn ClientState>>,
 }
 
 impl Resources {
     /// Returns a source that is not ready yet. With `trust_nodes`, the identity in the node of a proxy on
-    /// this machine is trusted, unless its connection proved another.
+    /// this machine is trusted, unless its connection proved another. Connecting clients pass the hooks in
+    /// their order; the first one that answers a collection wins.
     #[must_use]
-    pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
-        let configuration = Configuration::new(ConfigurationClients::Nobody);
-        let ready = AtomicBool::new(false);
-        let node_claims = NodeClaims::default();
-        Self {
-            translator,
-            trust_nodes,
-            ready,
-            registrar: None,
-            secret_rights: None,
-            configuration,
-            node_claims,
-            questions: None,
-        }
-    }
-
-    /// Accepts questions of tools.
-    #[must_use]
-    pub(crate) fn with_questions(self, questions: Questions) -> Self {
-        Self { questions: Some(questions), ..self }
-    }
-
-    /// Serves configuration to these other control planes.
-    #[must_use]
-    pub(crate) fn with_configuration(self, clients: ConfigurationClients) -> Self {
-        Self { configuration: Configuration::new(clients), ..self }
-    }
-
-    /// Returns the configuration for other control planes.
-    pub(crate) fn configuration(&self) -> &Configuration {
-        &self.configuration
-    }
-
-    /// Enables auto-registration of workloads that connect.
-    #[must_use]
-    pub(crate) fn with_registrar(self, registrar: Option<Arc<ProxyRegistrar>>) -> Self {
-        Self { registrar, ..self }
-    }
-
-    /// Restricts access to Secrets by these rules.
-    #[must_use]
-    pub(crate) fn with_secret_rights(self, secret_rights: Option<SecretRights>) -> Self {
-        Self { secret_rights, ..self }
+    pub fn new(translator: Arc<Translator>, trust_nodes: bool, hooks: Vec<Box<dyn ConnectHook>>) -> Self {
+        Self { translator, trust_nodes, ready: AtomicBool::new(false), hooks }
     }
 
     /// Marks the source as ready, so that streams are served.
@@ -125,30 +78,20 @@ impl xds::ResourceSource for Resources {
         let proxy = Proxy::from_node(node).map_err(refusal)?;
         let proxy = proxy.with_identities(peer.identities.iter().map(String::as_str));
         let mut proxy = proxy.map_err(|error| ConnectError::PermissionDenied(error.to_string()))?;
-        if self.trust_nodes && peer.identities.is_empty() && is_local(peer) {
-            proxy.identity = Some(proxy.claimed_identity());
+        // The lock of the snapshot is released before hooks run.
+        let world = self.translator.snapshot().world().clone();
+        let is_trusted = self.trust_nodes && peer.identities.is_empty() && is_local(peer);
+        let trusted = is_trusted.then(|| {
+            let identity = proxy.identity.insert(proxy.claimed_identity());
+            let (namespace, account) = (identity.namespace.as_str(), &identity.service_account);
+            SpiffeId::new(&trust_domain(&world), namespace, account).to_string()
+        });
+        let mut client = ConnectingClient { node, peer, proxy: &mut proxy, world: &world };
+        let mut states = Vec::new();
+        for hook in &self.hooks {
+            states.extend(hook.connect(&mut client)?);
         }
-        if let (Some(rights), Some(identity)) = (&self.secret_rights, &proxy.identity) {
-            proxy.secret_access = rights.of(identity, peer.cluster.as_deref());
-        }
-        let (claimed, mesh) = {
-            let snapshot = self.translator.snapshot();
-            let claimed = self.node_claims.enter(&proxy, peer, snapshot.world())?;
-            (claimed, snapshot.world().typed::<MeshConfig>(&Namespace::default(), mesh::OBJECT_NAME))
-        };
-        let secrets = self.secret_rights.as_ref().and_then(|rights| rights.client(&proxy.secret_access));
-        let registration = match &self.registrar {
-            Some(registrar) => registrar.connect(&proxy, peer)?,
-            None => None,
-        };
-        let cluster = peer.cluster.as_deref();
-        let is_foreign = self.secret_rights.as_ref().is_some_and(|rights| rights.is_foreign(cluster));
-        let usual = MeshConfig::default();
-        let mesh = mesh.as_deref().unwrap_or(&usual);
-        let configuration = self.configuration.connect(node, peer, is_foreign, mesh);
-        let asker = self.questions.as_ref().map(|questions| questions.connect(peer));
-        let proxy = self.translator.connect(proxy);
-        Ok(Client { proxy, registration, secrets, configuration, asker, _claimed: claimed })
+        Ok(Client { proxy: self.translator.connect(proxy), trusted, states })
     }
 
     fn client_id(&self, client: &Self::Client) -> xds::ClientId {
@@ -156,9 +99,7 @@ impl xds::ResourceSource for Resources {
     }
 
     fn identity(&self, client: &Self::Client, peer: &PeerInfo) -> Option<String> {
-        // With `--trust-nodes`, the accepted identity is the node's.
-        let accepted = client.proxy.proxy().identity.as_ref();
-        peer.identities.first().cloned().or_else(|| accepted.map(|identity| format!("{identity:?}")))
+        peer.identities.first().or(client.trusted.as_ref()).cloned()
     }
 
     fn weight(&self, client: &Self::Client) -> usize {
@@ -166,9 +107,7 @@ impl xds::ResourceSource for Resources {
     }
 
     fn reported_health(&self, client: &Self::Client, problem: Option<&str>) {
-        if let Some(registration) = &client.registration {
-            registration.report(problem.map_or(Ok(()), |problem| Err(problem.to_owned())));
-        }
+        client.states.iter().for_each(|state| state.reported_health(problem));
     }
 
     fn unsubscribed(&self, view: xds::ViewId, names: &[Arc<str>], is_subscribed: &dyn Fn(&str) -> bool) {
@@ -181,22 +120,21 @@ impl xds::ResourceSource for Resources {
         type_url: &str,
         names: &[&str],
     ) -> Result<bool, ConnectError> {
-        if let (Some(questions), Some(asker)) = (&self.questions, &client.asker)
-            && questions.ask(asker, type_url, names)?
-        {
-            return Ok(true);
+        for state in &client.states {
+            if state.serves_collection(type_url, names)? {
+                return Ok(true);
+            }
         }
-        self.configuration.serves(&client.configuration, type_url)
+        Ok(false)
     }
 
-    fn collection(&self, client: &Self::Client, type_url: &str) -> xds::CollectionState {
-        let tool = self.questions.as_ref().zip(client.asker.as_ref());
-        let answer = tool.and_then(|(questions, asker)| questions.answer(asker, type_url));
-        answer.unwrap_or_else(|| self.configuration.collection(type_url))
+    fn collection(&self, client: &Self::Client, type_url: &str) -> CollectionState {
+        let answer = client.states.iter().find_map(|state| state.collection(type_url));
+        answer.unwrap_or_else(|| CollectionState::Is(Collection::new()))
     }
 
     fn control_plane(&self, type_url: &str) -> Option<&str> {
-        self.questions.as_ref()?.answerer(type_url)
+        self.hooks.iter().find_map(|hook| hook.control_plane(type_url))
     }
 
     fn snapshot(&self) -> Snapshot<'_> {
@@ -239,10 +177,8 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
     }
 
     fn view(&self, client: &Client, ty: ResourceType) -> Option<xds::ViewId> {
-        if ty == ResourceType::Secret
-            && let Some(secrets) = &client.secrets
-        {
-            secrets.asks();
+        if ty == ResourceType::Secret {
+            client.states.iter().for_each(|state| state.subscribes_to_secrets());
         }
         self.0.view(&client.proxy, ty).map(|view| xds::ViewId(view.0))
     }
@@ -286,25 +222,24 @@ pub fn publication(changes: translate::Changes) -> xds::Publication {
 }
 
 /// True for a client on this machine whose request no proxy forwarded.
-pub(crate) fn is_local(peer: &PeerInfo) -> bool {
-    let address = peer.address.parse::<SocketAddr>();
-    // Peers of a Unix socket are on this machine.
-    let is_near = address.map_or(!peer.address.is_empty(), |address| is_this_machine(address.ip()));
-    is_near && !peer.is_forwarded
+#[must_use]
+pub fn is_local(peer: &PeerInfo) -> bool {
+    is_this_machine(peer.address.ip()) && !peer.is_forwarded
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pilotfish_proto::{Struct, Value, ValueKind};
     use pilotfish_xds::{ResourceSource, Snapshot as _};
 
     fn peer(address: &str, identities: &[&str]) -> PeerInfo {
         let identities = identities.iter().map(|id| (*id).to_owned()).collect();
-        PeerInfo { address: address.to_owned(), identities, ..PeerInfo::default() }
+        PeerInfo { address: address.parse().unwrap(), identities, ..PeerInfo::default() }
     }
 
     fn is_served_secrets(trust_nodes: bool, peer: &PeerInfo) -> Result<bool, ConnectError> {
-        let resources = Resources::new(Arc::new(Translator::new()), trust_nodes);
+        let resources = Resources::new(Arc::new(Translator::new()), trust_nodes, Vec::new());
         let id = "router~10.0.0.1~gateway-0.edge~edge.svc.cluster.local".to_owned();
         let client = resources.connect(&Node { id, ..Node::default() }, peer)?;
         let view = resources.snapshot().view(&client, ResourceType::Secret);
@@ -330,16 +265,31 @@ mod tests {
         for (address, is_trusted) in [
             ("[::1]:4000", true),
             ("[::ffff:127.0.0.1]:4000", true),
-            ("/var/run/xds.sock", true),
             // Source of the requests that a sidecar passes on, which may come from anywhere.
             ("127.0.0.6:4000", false),
             ("[::ffff:127.0.0.6]:4000", false),
             ("10.0.0.1:4000", false),
-            ("", false),
         ] {
             assert_eq!(is_served_secrets(true, &peer(address, &[])), Ok(is_trusted), "{address}");
         }
         let forwarded = PeerInfo { is_forwarded: true, ..peer("127.0.0.1:4000", &[]) };
         assert_eq!(is_served_secrets(true, &forwarded), Ok(false));
+    }
+
+    #[test]
+    fn a_trusted_node_is_charged_as_its_proven_identity() {
+        let resources = Resources::new(Arc::new(Translator::new()), true, Vec::new());
+        let charged_to = |peer: &PeerInfo| {
+            let fields =
+                [("SERVICE_ACCOUNT".to_owned(), Value { kind: Some(ValueKind::StringValue("gw".into())) })];
+            let id = "router~10.0.0.1~gateway-0.edge~edge.svc.cluster.local".to_owned();
+            let node = Node { id, metadata: Some(Struct { fields: fields.into() }), ..Node::default() };
+            let client = resources.connect(&node, peer).unwrap();
+            resources.identity(&client, peer)
+        };
+        let proven = "spiffe://cluster.local/ns/edge/sa/gw";
+        assert_eq!(charged_to(&peer("127.0.0.1:4000", &[proven])).as_deref(), Some(proven));
+        assert_eq!(charged_to(&peer("127.0.0.1:4000", &[])).as_deref(), Some(proven));
+        assert_eq!(charged_to(&peer("10.0.0.1:4000", &[])), None, "a node elsewhere is not trusted");
     }
 }

@@ -11,21 +11,22 @@
 //!
 //! A value counts once, for the client that claimed it first, until no client claims it any more.
 
-use super::mesh::with_mesh;
+use super::hooks::{ClientState, ConnectHook, ConnectingClient};
+use crate::mesh::with_mesh;
 use parking_lot::Mutex;
 use pilotfish_admission::network_of;
 use pilotfish_model::{Namespace, World};
 use pilotfish_translate::Proxy;
-use pilotfish_xds::{Limit, LimitExceeded, PeerInfo};
+use pilotfish_xds::{ConnectError, Limit, LimitExceeded, PeerInfo};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Limit on the different values of a kind (limit `node-claims`), separately for all clients with a proven
 /// identity and for all without.
-pub(crate) const MAX_NODE_CLAIMS: usize = 64;
+pub const MAX_NODE_CLAIMS: usize = 64;
 /// Limit on the different values of a kind for one identity, or for clients without identity at one address.
-pub(crate) const MAX_OF_A_PEER: usize = MAX_NODE_CLAIMS / 2;
+const MAX_OF_A_PEER: usize = MAX_NODE_CLAIMS / 2;
 
 /// Claim of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,20 +62,15 @@ impl NodeClaim {
 enum Payer {
     /// Clients with a proven identity; `None` for all of them.
     Identity(Option<Arc<str>>),
-    /// Clients without identity at an address; `None` for all addresses.
-    Address(Option<Arc<str>>),
+    /// Clients without identity in a network; `None` for all addresses.
+    Address(Option<IpAddr>),
 }
 
 impl Payer {
     fn of(peer: &PeerInfo) -> Self {
         match peer.identities.first() {
             Some(identity) => Self::Identity(Some(identity.as_str().into())),
-            None => {
-                let address = peer.address.parse::<SocketAddr>();
-                let address =
-                    address.map_or_else(|_| peer.address.clone(), |known| network_of(known.ip()).to_string());
-                Self::Address(Some(address.into()))
-            }
+            None => Self::Address(Some(network_of(peer.address.ip()))),
         }
     }
 
@@ -89,7 +85,7 @@ impl Payer {
 
 /// Claims of connected clients, with their counts.
 #[derive(Debug, Default)]
-pub(crate) struct NodeClaims(Arc<Mutex<Counts>>);
+pub struct NodeClaims(Arc<Mutex<Counts>>);
 
 /// Kind of a claim, without its value.
 type Kind = std::mem::Discriminant<NodeClaim>;
@@ -110,7 +106,7 @@ struct Claimed {
 
 /// Claims of a connected client; released when dropped.
 #[derive(Debug)]
-pub(crate) struct ClaimedByNode {
+struct ClaimedByNode {
     claims: Vec<NodeClaim>,
     counts: Arc<Mutex<Counts>>,
 }
@@ -120,12 +116,7 @@ impl NodeClaims {
     ///
     /// # Errors
     /// When a claim would exceed the limit on different values.
-    pub(crate) fn enter(
-        &self,
-        proxy: &Proxy,
-        peer: &PeerInfo,
-        world: &World,
-    ) -> Result<ClaimedByNode, LimitExceeded> {
+    fn enter(&self, proxy: &Proxy, peer: &PeerInfo, world: &World) -> Result<ClaimedByNode, LimitExceeded> {
         let mut entered = ClaimedByNode { claims: Vec::new(), counts: self.0.clone() };
         let payer = Payer::of(peer);
         for claim in NodeClaim::of(proxy, world) {
@@ -136,6 +127,18 @@ impl NodeClaims {
         Ok(entered)
     }
 }
+
+impl ConnectHook for NodeClaims {
+    fn connect(
+        &self,
+        client: &mut ConnectingClient<'_>,
+    ) -> Result<Option<Box<dyn ClientState>>, ConnectError> {
+        let entered = self.enter(client.proxy, client.peer, client.world)?;
+        Ok((!entered.claims.is_empty()).then(|| Box::new(entered) as Box<dyn ClientState>))
+    }
+}
+
+impl ClientState for ClaimedByNode {}
 
 impl Counts {
     fn enter(&mut self, claim: &NodeClaim, payer: &Payer) -> Result<(), LimitExceeded> {
@@ -199,12 +202,12 @@ mod tests {
     type Maker = (&'static str, fn(usize) -> Proxy);
 
     fn stranger(n: usize) -> PeerInfo {
-        PeerInfo { address: format!("192.0.2.{n}:{}", 1_000 + n), ..PeerInfo::default() }
+        PeerInfo { address: format!("192.0.2.{n}:{}", 1_000 + n).parse().unwrap(), ..PeerInfo::default() }
     }
 
     fn known(account: usize) -> PeerInfo {
         let identities = vec![format!("spiffe://cluster.local/ns/shop/sa/{account}")];
-        PeerInfo { address: "192.0.2.1:1".into(), identities, ..PeerInfo::default() }
+        PeerInfo { address: "192.0.2.1:1".parse().unwrap(), identities, ..PeerInfo::default() }
     }
 
     fn with_network(n: usize) -> Proxy {

@@ -8,7 +8,7 @@ pub mod v1;
 mod words;
 
 pub use registration::{Registration, RegistrationRequests, RegistrationStore};
-pub use words::counted;
+pub use words::{causes, counted};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

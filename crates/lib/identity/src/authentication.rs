@@ -4,21 +4,22 @@ use crate::certificate::CERTIFICATE;
 use pilotfish_admission::LogLimit;
 use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Address and metadata of a client's request.
 pub struct Call {
-    /// The client's address, `ip:port`.
-    pub address: String,
+    /// Address of the client.
+    pub address: SocketAddr,
     metadata: Vec<(String, String)>,
 }
 
 impl Call {
     /// `metadata` holds gRPC metadata or HTTP headers, with names in lower case.
     #[must_use]
-    pub fn new(address: String, metadata: Vec<(String, String)>) -> Self {
+    pub fn new(address: SocketAddr, metadata: Vec<(String, String)>) -> Self {
         Self { address, metadata }
     }
 
@@ -157,10 +158,10 @@ impl Authentication {
 
     /// Logs a refused client and the reason: at most ten lines in ten seconds, as clients can cause any
     /// number of them.
-    pub fn log_refusal(&self, peer: &str, error: &dyn fmt::Display) {
+    pub fn log_refusal(&self, peer: SocketAddr, error: &dyn fmt::Display) {
         if let Some(left_out) = self.log.allow(Instant::now()) {
             let listener = self.listener;
-            tracing::warn!(peer, %error, left_out, "a client of the {listener} server was refused");
+            tracing::warn!(%peer, %error, left_out, "a client of the {listener} server was refused");
         }
     }
 }
@@ -196,7 +197,9 @@ mod tests {
         let silent = |name| Arc::new(Fixed(name, None)) as Arc<dyn Authenticator>;
         let run = async |authenticators| {
             let all = Authentication::new("xDS", authenticators, Duration::from_secs(5));
-            all.run("none", &Call::new(String::new(), Vec::new())).await.map_err(|error| error.to_string())
+            all.run("none", &Call::new("192.0.2.1:5".parse().unwrap(), Vec::new()))
+                .await
+                .map_err(|error| error.to_string())
         };
         assert_eq!(run(vec![no("a"), yes("b"), yes("c")]).await, Ok(("b", vec!["b".to_owned()].into())));
         let none = "the client proves no identity: certificate: none";
@@ -219,14 +222,16 @@ mod tests {
             let all =
                 answers.into_iter().map(|answer| Arc::new(Fixed("a", answer)) as Arc<dyn Authenticator>);
             let all = Authentication::new("xDS", all.collect(), Duration::from_secs(5));
-            let error = all.run("none", &Call::new(String::new(), Vec::new())).await.unwrap_err();
+            let error =
+                all.run("none", &Call::new("192.0.2.1:5".parse().unwrap(), Vec::new())).await.unwrap_err();
             assert_eq!(error.is_verdict, is_verdict, "{error}");
         }
     }
 
     #[test]
     fn metadata_is_not_shown() {
-        let call = Call::new("192.0.2.1:5".into(), vec![("authorization".into(), "Bearer x".into())]);
+        let call =
+            Call::new("192.0.2.1:5".parse().unwrap(), vec![("authorization".into(), "Bearer x".into())]);
         assert_eq!(call.metadata("authorization"), Some("Bearer x"));
         assert!(!format!("{call:?}").contains("Bearer"));
     }

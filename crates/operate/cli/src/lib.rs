@@ -32,4 +32,3 @@ pub use output::{Format, Output, Screen};
 pub use pilotfish_api::counted;
 pub use terminal::{cleaned, is_control, one_line};
 pub use time::parse_duration;
-pub use words::causes;

@@ -1,8 +1,8 @@
 //! Progress of the last changes towards the proxies.
 
-use crate::history::{Change, History, Outcome, Resolution};
 use pilotfish_admin::millis;
 use pilotfish_api::v1::ChangeProgress;
+use pilotfish_control_plane::history::{Change, History, Outcome, Resolution};
 
 /// Limit on the items that are named of a change.
 const NAMED: usize = 5;
@@ -47,8 +47,8 @@ fn progress(change: &Change) -> ChangeProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Tracker;
-    use crate::history::tests::{Case, at, object, progress as acknowledged, refuses};
+    use pilotfish_control_plane::history::Tracker;
+    use pilotfish_control_plane::history::testing::{Case, at, object, progress as acknowledged, refuses};
     use std::time::Duration;
 
     #[test]

@@ -6,10 +6,10 @@ use super::plan::subject;
 use super::proxies::{find, not_acknowledged};
 use super::standing::{Standing, Standings};
 use super::waiting::check_known;
-use crate::control::shared::time;
-use crate::history::{Change, Item, ItemKind, NotKept};
 use pilotfish_admin::HistoryQuery;
 use pilotfish_api::v1::{self as api, Changed, Failure, FailureKind, History, NotAcknowledged, Page};
+use pilotfish_control_plane::control::time;
+use pilotfish_control_plane::history::{Change, Item, ItemKind};
 use pilotfish_explain::{Held, held, unified};
 use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_model::{ChangeSet, Kind, Object, World};
@@ -23,15 +23,6 @@ use std::sync::Arc;
 const DIFF_BYTES: usize = 4 << 20;
 /// Limit on the proxies that are named as not having acknowledged a change.
 const LISTED: usize = 100;
-
-impl From<NotKept> for Failure {
-    fn from(not_kept: NotKept) -> Self {
-        Self::new(FailureKind::NotFound, not_kept.to_string()).hint(
-            "pilotfish history lists what is kept; revisions start from 1 when the control plane starts, and \
-             --history-bytes keeps more",
-        )
-    }
-}
 
 /// Returns the changes that match a query, the newest first.
 pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<History, Failure> {

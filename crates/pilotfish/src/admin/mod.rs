@@ -22,15 +22,15 @@ pub(crate) use refusals::Refusals;
 pub(crate) use unconnected::LastNode;
 
 use crate::admin::config_dump::config_dump;
-use crate::control::ControlMessage;
-use crate::control::shared::{self, Shared};
-use crate::resources::Resources;
 use crate::serve::registration;
 use crate::serve::webhooks::WebhookView;
 use parking_lot::Mutex;
 use pilotfish_admin::{ControlPlane, ProblemLines};
 use pilotfish_api as api;
 use pilotfish_config::{Effective, ProblemReport, Severity};
+use pilotfish_control_plane::control::ControlMessage;
+use pilotfish_control_plane::control::{self, Shared};
+use pilotfish_control_plane::resources::Resources;
 use pilotfish_model::{Object, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{ResourceType, ValueKind, to_json};
@@ -192,7 +192,7 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
         path: report.path.clone(),
         message: report.counted_message().into_owned(),
         hint: report.hint.clone().unwrap_or_default(),
-        in_force: shared::effective(report.effective).to_owned(),
+        in_force: control::effective(report.effective).to_owned(),
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn finding(finding: &Finding, place: String) -> api::Problem {
         path: finding.path.clone(),
         message: finding.message.clone(),
         hint: finding.hint.clone().unwrap_or_default(),
-        in_force: shared::effective(Effective::Written).to_owned(),
+        in_force: control::effective(Effective::Written).to_owned(),
     }
 }
 
@@ -221,7 +221,7 @@ fn left_out(refusal: &Refusal, world: &World) -> api::Problem {
         path: refusal.field.clone(),
         message: refusal.fault.clone(),
         hint: String::new(),
-        in_force: shared::effective(Effective::Written).to_owned(),
+        in_force: control::effective(Effective::Written).to_owned(),
     }
 }
 
@@ -229,8 +229,8 @@ fn client(connection: &ConnectionStatus) -> api::AdsClient {
     let watch = |(ty, status): (&ResourceType, &TypeStatus)| (ty.type_url().to_owned(), watch(status));
     api::AdsClient {
         connection_id: connection.id.clone(),
-        connected_at: shared::time(connection.connected_at),
-        address: connection.peer.address.clone(),
+        connected_at: control::time(connection.connected_at),
+        address: connection.peer.address.to_string(),
         protocol: match connection.protocol {
             Protocol::Delta => "delta".into(),
             Protocol::Sotw => "sotw".into(),
@@ -273,7 +273,7 @@ fn watch(status: &TypeStatus) -> api::Watch {
         nonce_sent: nonce(&status.sent_nonce),
         nonce_acked: nonce(&status.acked_nonce),
         status: word.to_owned(),
-        last_sent: status.sent_at.map(shared::time).unwrap_or_default(),
+        last_sent: status.sent_at.map(control::time).unwrap_or_default(),
         last_error: status.rejection.as_ref().map(|rejection| rejection.error.clone()).unwrap_or_default(),
     }
 }

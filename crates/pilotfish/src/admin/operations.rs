@@ -4,13 +4,13 @@ use super::config_page::ConfigPage;
 use super::proxies::{REFUSALS, add_objects, add_sharers, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan, unconnected, waiting};
 use crate::cli::logging::{self, LogControl};
-use crate::record::Recordable;
 use pilotfish_admin::{Abandoned, ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Dropped, Failure, FailureKind, GuardAcceptance, History,
     LogFilter, MemoryKind, NamespaceMap, NodeRequest, Overview, Plan, PlanRequest, Proxy, ProxyConfig,
     ServiceDetail, ServiceMap, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
 };
+use pilotfish_control_plane::record::Recordable;
 use pilotfish_explain as explain;
 use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_model::{Kind, ObjectKey, ServiceKey, World};
@@ -146,7 +146,12 @@ impl Operations for AdminState {
         };
         let proxies =
             connections.iter().filter(|connection| !connection.types.is_empty()).filter_map(recordable);
-        crate::record::write(self.shared.history(), &self.translator, proxies.collect(), from)
+        pilotfish_control_plane::record::write(
+            self.shared.history(),
+            &self.translator,
+            proxies.collect(),
+            from,
+        )
     }
 
     fn memory(&self) -> Vec<MemoryKind> {

@@ -3,7 +3,6 @@
 use super::operations::object_key;
 use super::proxies::name;
 use super::{AdminState, problem};
-use crate::control::{ControlMessage, Fork, Supposed};
 use parking_lot::MutexGuard;
 use pilotfish_admin::Abandoned;
 use pilotfish_api::v1::{Failure, FailureKind, Plan, PlanFile, PlanRequest, Severity};
@@ -11,6 +10,7 @@ use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
 use pilotfish_config::kubernetes::EndpointSlice;
 use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
 use pilotfish_config::{Limits, SourceEvent};
+use pilotfish_control_plane::control::{ControlMessage, Fork, Supposed};
 use pilotfish_explain::{Planned, Subject, plan_until};
 use pilotfish_model::{Kind, LabelMap, Labels, Object, ObjectKey, Workload, WorkloadKind, World};
 use pilotfish_registry::{SelectorIndex, endpoint_count};

@@ -1,10 +1,10 @@
 //! Connected proxies, as shown to operators.
 
 use super::text;
-use crate::control::Shared;
-use crate::control::shared::time;
-use crate::suspects::{self, Refused};
 use pilotfish_api::v1::{Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, State};
+use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::control::time;
+use pilotfish_control_plane::likely_causes::{self, Refused};
 use pilotfish_explain::section;
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{Snapshot, ViewId};
@@ -76,7 +76,7 @@ pub(super) fn proxy(connection: &ConnectionStatus, current: u64) -> Proxy {
         kind,
         cluster: text(node, "CLUSTER_ID"),
         version: version(connection),
-        address: connection.peer.address.clone(),
+        address: connection.peer.address.to_string(),
         identities: connection.peer.identities.clone(),
         connected_at: time(connection.connected_at),
         protocol: match connection.protocol {
@@ -192,7 +192,7 @@ pub(super) fn add_objects(
             until: rejection.revision,
             reason: &shown.reason,
         };
-        let mut made_by = suspects::of(&refused, snapshot, shared);
+        let mut made_by = likely_causes::of(&refused, snapshot, shared);
         made_by.truncate(LISTED);
         shown.made_by = made_by;
     }

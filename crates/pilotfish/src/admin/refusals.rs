@@ -2,10 +2,10 @@
 
 use super::AdminState;
 use super::proxies::{REFUSALS, add_objects, proxy};
-use crate::suspects;
 use parking_lot::Mutex;
 use pilotfish_api::counted;
 use pilotfish_api::v1::Refusal;
+use pilotfish_control_plane::likely_causes;
 use pilotfish_xds::ConnectionStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl Refused {
 
 /// Formats a refusal: `refuses listeners: no such filter, made by EnvoyFilter shop/bad`.
 pub(super) fn in_words(refusal: &Refusal) -> String {
-    let made_by = match suspects::in_words(&refusal.made_by) {
+    let made_by = match likely_causes::in_words(&refusal.made_by) {
         none if none.is_empty() => none,
         words => format!(", made by {words}"),
     };

@@ -1,8 +1,8 @@
 //! Outcome of a change among the connected proxies: the one answer of the history and of `wait`.
 
 use super::AdminState;
-use crate::history::{Change, History, Outcome, RefusedBy, Resolution};
 use pilotfish_api::v1::{self as api, Refusals};
+use pilotfish_control_plane::history::{Change, History, Outcome, RefusedBy, Resolution};
 use pilotfish_proto::ResourceType;
 use pilotfish_xds::{ClientId, ConnectionStatus, Types};
 use std::cell::OnceCell;
@@ -172,9 +172,9 @@ fn refusals(by: &RefusedBy) -> Refusals {
 mod tests {
     use super::*;
     use crate::admin::waiting::tests::proxy;
-    use crate::history::tests::{Case, object};
-    use crate::history::{Refusal, Tracker};
     use pilotfish_api::v1::Outcome::{InForce, Late, Pending, Refused};
+    use pilotfish_control_plane::history::testing::{Case, object};
+    use pilotfish_control_plane::history::{Refusal, Tracker};
 
     const LDS: ResourceType = ResourceType::Listener;
 

@@ -1,11 +1,11 @@
 //! Facts for the verdict on this control plane: its current problems, from all parts of the process.
 
 use super::{AdminState, refusals};
-use crate::control::trouble;
 use pilotfish_admin::ControlPlane;
 use pilotfish_api as api;
 use pilotfish_api::v1::{Cause, CauseKind, PlaneVerdict, Refusal};
 use pilotfish_config::{ProblemReport, Severity};
+use pilotfish_control_plane::control;
 use refusals::Refused;
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -27,10 +27,10 @@ pub(super) fn problems(state: &AdminState) -> Vec<api::Problem> {
     for cause in state.shared.source_causes(Instant::now()) {
         // Entries are listed one by one.
         if cause.kind != CauseKind::UnusableEntries {
-            problems.push(trouble::problem("error", &cause.subject, cause.message));
+            problems.push(control::problem("error", &cause.subject, cause.message));
         }
     }
-    problems.extend(state.shared.registries().iter().flat_map(trouble::unusable_entries));
+    problems.extend(state.shared.registries().iter().flat_map(control::unusable_entries));
     problems
 }
 
@@ -58,7 +58,7 @@ fn refusal_problem(refusal: &Refusal) -> api::Problem {
         object: refusal.made_by.first().cloned().unwrap_or_default(),
         path: String::new(),
         in_force: "last-good".to_owned(),
-        ..trouble::problem("error", &refusal.proxy, refusals::in_words(refusal))
+        ..control::problem("error", &refusal.proxy, refusals::in_words(refusal))
     }
 }
 

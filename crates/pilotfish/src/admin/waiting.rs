@@ -4,11 +4,11 @@ use super::AdminState;
 use super::operations::{is_of_registries, object_key, slashed};
 use super::proxies::not_acknowledged;
 use super::standing::{Standing, Standings, types_of};
-use crate::control::ControlMessage;
-use crate::history::{Change, ItemKind};
 use pilotfish_admin::WaitFor;
 use pilotfish_api::v1::{Acknowledgement, Failure, FailureKind, WaitedObject};
 use pilotfish_config::Severity;
+use pilotfish_control_plane::control::ControlMessage;
+use pilotfish_control_plane::history::{Change, ItemKind};
 use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_model::{Kind, ObjectKey, ObjectMeta, Origin, World};
 use pilotfish_proto::ResourceType;
@@ -277,7 +277,7 @@ impl Made {
         if change.items.iter().any(|item| item.concerns(&self.name)) {
             return Some(Waited::Revision(change.revision));
         }
-        let is_cut = |item: &crate::history::Item| {
+        let is_cut = |item: &pilotfish_control_plane::history::Item| {
             !matches!(item.kind, ItemKind::Object(_)) && item.names_few() && self.names.contains(&*item.what)
         };
         // Workloads are not items of changes; they follow from the other kinds.
@@ -292,7 +292,7 @@ impl Made {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::history::tests::{Case, object};
+    use pilotfish_control_plane::history::testing::{Case, object};
     use pilotfish_proto::envoy::config::core::v3::Node;
     use pilotfish_xds::{ClientId, ClientNode, Lacking, Names, PeerInfo, Protocol, ViewId};
     use std::time::SystemTime;

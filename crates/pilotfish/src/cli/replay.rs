@@ -1,9 +1,9 @@
 //! `pilotfish replay`: replays a file of `pilotfish record` and prints the differences.
 
-use crate::record::{Replayed, replay};
 use anyhow::{Context, Result};
 use clap::Args;
 use pilotfish_cli::{Output, counted};
+use pilotfish_control_plane::record::{Replayed, replay};
 use std::fmt::Write;
 use std::fs::File;
 use std::io::BufReader;

@@ -6,8 +6,8 @@ use super::messages::{
 };
 use super::{Made, Question, Queue, Subject};
 use crate::admin::{is_proxy, resources_of};
-use crate::resources::Resources;
 use axum::Router;
+use pilotfish_control_plane::resources::Resources;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Any, ResourceType};
 use pilotfish_translate::{EncodedResource, Proxy, Translator};

@@ -15,8 +15,8 @@ mod messages;
 
 pub(crate) use answer::{Answerer, Budget};
 
-use crate::resources::is_local;
 use parking_lot::Mutex;
+use pilotfish_control_plane::resources::{ClientState, ConnectHook, ConnectingClient, is_local};
 use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_xds::{Collection, CollectionState, ConnectError, Held, PeerInfo};
 use std::collections::BTreeMap;
@@ -70,7 +70,8 @@ pub(crate) struct Questions {
 pub(crate) type Queue = mpsc::Receiver<Question>;
 
 /// State of a client: its open questions by type.
-pub(crate) struct Asker {
+struct Asker {
+    queue: mpsc::Sender<Question>,
     allowed: Result<(), ConnectError>,
     asked: Mutex<BTreeMap<String, Answer>>,
 }
@@ -83,13 +84,8 @@ impl Questions {
         (Self { from_anywhere, control_plane, queue }, questions)
     }
 
-    /// Returns the identifier of this replica for types of tools.
-    pub(crate) fn answerer(&self, type_url: &str) -> Option<&str> {
-        type_url.starts_with(OF_TOOLS).then_some(&self.control_plane)
-    }
-
     /// Checks a connecting client's access.
-    pub(crate) fn connect(&self, peer: &PeerInfo) -> Asker {
+    fn asker(&self, peer: &PeerInfo) -> Asker {
         let refusal = || {
             ConnectError::PermissionDenied(
                 "debug types are served to clients on this machine only, and not through proxies: use \
@@ -98,31 +94,45 @@ impl Questions {
             )
         };
         let allowed = if is_local(peer) || self.from_anywhere { Ok(()) } else { Err(refusal()) };
-        Asker { allowed, asked: Mutex::default() }
+        Asker { queue: self.queue.clone(), allowed, asked: Mutex::default() }
+    }
+}
+
+impl ConnectHook for Questions {
+    fn connect(
+        &self,
+        client: &mut ConnectingClient<'_>,
+    ) -> Result<Option<Box<dyn ClientState>>, ConnectError> {
+        Ok(Some(Box::new(self.asker(client.peer))))
     }
 
-    /// Queues a question. Returns `false` if the type is not one of tools.
-    ///
-    /// # Errors
-    /// When the client has no access, the type is not served, or the queue is full.
-    pub(crate) fn ask(&self, asker: &Asker, type_url: &str, names: &[&str]) -> Result<bool, ConnectError> {
+    fn control_plane(&self, type_url: &str) -> Option<&str> {
+        type_url.starts_with(OF_TOOLS).then_some(&self.control_plane)
+    }
+}
+
+impl ClientState for Asker {
+    /// Queues a question, if the type is one of tools.
+    fn serves_collection(&self, type_url: &str, names: &[&str]) -> Result<bool, ConnectError> {
         if !type_url.starts_with(OF_TOOLS) {
             return Ok(false);
         }
-        asker.allowed.clone()?;
+        self.allowed.clone()?;
         let subject = subject(type_url, names).map_err(ConnectError::InvalidArgument)?;
         let answer = Answer::default();
         // The map stays small, because few types are served.
-        asker.asked.lock().insert(type_url.to_owned(), answer.clone());
+        self.asked.lock().insert(type_url.to_owned(), answer.clone());
         let busy = |_| ConnectError::Unavailable("too many questions wait for an answer: try again".into());
         self.queue.try_send(Question { subject, answer }).map_err(busy)?;
         Ok(true)
     }
 
     /// Takes the answer; `None` for types other than those of tools.
-    pub(crate) fn answer(&self, asker: &Asker, type_url: &str) -> Option<CollectionState> {
-        self.answerer(type_url)?;
-        let mut asked = asker.asked.lock();
+    fn collection(&self, type_url: &str) -> Option<CollectionState> {
+        if !type_url.starts_with(OF_TOOLS) {
+            return None;
+        }
+        let mut asked = self.asked.lock();
         let Some(made) = asked.get(type_url).and_then(|answer| answer.get().cloned()) else {
             return Some(CollectionState::NotYet);
         };
@@ -166,8 +176,8 @@ mod tests {
 
     fn ask(address: &str, from_anywhere: bool, type_url: &str, names: &[&str]) -> Result<bool, ConnectError> {
         let (questions, _queue) = Questions::new(from_anywhere);
-        let asker = questions.connect(&PeerInfo { address: address.into(), ..PeerInfo::default() });
-        questions.ask(&asker, type_url, names)
+        let peer = PeerInfo { address: address.parse().unwrap(), ..PeerInfo::default() };
+        questions.asker(&peer).serves_collection(type_url, names)
     }
 
     #[test]
@@ -176,10 +186,8 @@ mod tests {
             ("127.0.0.1:4000", false, true),
             ("[::1]:4000", false, true),
             ("[::ffff:127.0.0.1]:4000", false, true),
-            ("/var/run/xds.sock", false, true),
             ("10.0.0.1:4000", false, false),
             ("127.0.0.6:4000", false, false),
-            ("", false, false),
             ("10.0.0.1:4000", true, true),
         ] {
             let answer = ask(address, from_anywhere, "istio.io/debug/syncz", &[]);
@@ -187,8 +195,12 @@ mod tests {
             assert_eq!(matches!(answer, Err(ConnectError::PermissionDenied(_))), !is_allowed, "{address}");
         }
         let (questions, _queue) = Questions::new(false);
-        let peer = PeerInfo { address: "127.0.0.1:4000".into(), is_forwarded: true, ..PeerInfo::default() };
-        let refused = questions.ask(&questions.connect(&peer), "istio.io/debug/syncz", &[]);
+        let peer = PeerInfo {
+            address: "127.0.0.1:4000".parse().unwrap(),
+            is_forwarded: true,
+            ..PeerInfo::default()
+        };
+        let refused = questions.asker(&peer).serves_collection("istio.io/debug/syncz", &[]);
         assert!(matches!(refused, Err(ConnectError::PermissionDenied(_))), "{refused:?}");
     }
 
@@ -215,10 +227,7 @@ mod tests {
     #[test]
     fn questions_that_wait_are_limited() {
         let (questions, _queue) = Questions::new(true);
-        let ask = || {
-            let asker = questions.connect(&PeerInfo::default());
-            questions.ask(&asker, "istio.io/debug/syncz", &[])
-        };
+        let ask = || questions.asker(&PeerInfo::default()).serves_collection("istio.io/debug/syncz", &[]);
         assert!((0..WAITING).all(|_| ask() == Ok(true)));
         assert!(matches!(ask(), Err(ConnectError::Unavailable(_))));
     }
@@ -227,10 +236,10 @@ mod tests {
     #[test]
     fn an_answer_is_handed_over_once_and_not_kept() {
         let (questions, mut queue) = Questions::new(true);
-        let asker = questions.connect(&PeerInfo::default());
+        let asker = questions.asker(&PeerInfo::default());
         let debug = "istio.io/debug/syncz";
-        assert_eq!(questions.ask(&asker, debug, &[]), Ok(true));
-        let state = |type_url| questions.answer(&asker, type_url);
+        assert_eq!(asker.serves_collection(debug, &[]), Ok(true));
+        let state = |type_url| asker.collection(type_url);
         assert!(matches!(state(debug), Some(CollectionState::NotYet)));
         let Question { answer, .. } = queue.try_recv().unwrap();
         let held = Arc::new(());

@@ -7,11 +7,11 @@
 //! ```
 
 use super::subsystem::{StopOrder, Subsystem};
-use crate::control::findings::Findings;
-use crate::control::shared::{Follower, Shared};
 use crate::settings::Settings;
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
+use pilotfish_control_plane::control::Findings;
+use pilotfish_control_plane::control::{Follower, Shared};
 use pilotfish_model::{ChangeSet, Object, World};
 use pilotfish_translate::{Analyzer, Completeness, Finding, Known};
 use std::sync::Arc;

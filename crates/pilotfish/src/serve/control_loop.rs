@@ -1,8 +1,8 @@
 //! Thread of the control loop.
 
 use super::subsystem::{StopOrder, Subsystem};
-use crate::control::{Control, ControlMessage};
 use anyhow::{Result, bail};
+use pilotfish_control_plane::control::{Control, ControlMessage};
 use tokio::sync::{mpsc, oneshot};
 
 /// Returns the subsystem that runs the control loop on its own thread, so that it never blocks a thread of

@@ -7,10 +7,10 @@
 use super::elections::elected;
 use super::sources::Sources;
 use super::subsystem::Subsystem;
-use crate::control::shared::{Follower, Shared};
 use crate::settings::Settings;
 use anyhow::Result;
 use pilotfish_config::mesh::ClusterLocal;
+use pilotfish_control_plane::control::{Follower, Shared};
 use pilotfish_kube::client::Client;
 use pilotfish_kube::remote::RemoteClients;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings};

@@ -3,10 +3,12 @@
 use super::looks::Looks;
 use super::subsystem::{StopOrder, Subsystem};
 use super::traces;
-use crate::control::Shared;
-use crate::history::{Change, ChangeLog, Line, Many, Outcome, RefusedBy, Resolution, Tracker};
-use crate::resources::Resources;
 use pilotfish_admin::Metrics;
+use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::history::{
+    Change, ChangeLog, Line, Many, Outcome, RefusedBy, Resolution, Tracker,
+};
+use pilotfish_control_plane::resources::Resources;
 use pilotfish_otlp::Traces;
 use pilotfish_proto::ResourceType;
 use pilotfish_xds::{ClientId, ConnectionStatus, Fanout};

@@ -1,8 +1,8 @@
 //! Logs when a source falls silent, and when it gives a sign of life again.
 
 use super::subsystem::{StopOrder, Subsystem};
-use crate::control::shared::Shared;
-use crate::control::trouble::Silence;
+use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::control::Silence;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

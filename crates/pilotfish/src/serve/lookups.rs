@@ -2,8 +2,8 @@
 //! several servers and timeouts.
 
 use super::subsystem::{StopOrder, Subsystem};
-use crate::control::{ControlMessage, LookupResult};
 use anyhow::Result;
+use pilotfish_control_plane::control::{ControlMessage, LookupResult};
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};

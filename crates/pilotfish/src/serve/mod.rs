@@ -15,8 +15,6 @@ mod history;
 mod liveness;
 mod looks;
 mod lookups;
-mod mesh;
-pub(crate) mod node_claims;
 mod polled_files;
 pub(crate) mod registration;
 mod registries;
@@ -32,28 +30,26 @@ pub(crate) mod webhooks;
 mod xds;
 
 use crate::admin::{AdminState, LastNode, Refusals, live};
-use crate::configuration::ConfigurationClients;
-use crate::control::remote::RemoteRegistries;
-use crate::control::shared::Shared;
-use crate::control::{Control, Outputs};
 use crate::istioctl::{self, Answerer, Budget, Questions};
 use crate::recorder::PrometheusRecorder;
-use crate::resources::Resources;
-use crate::settings::Settings;
-use crate::suspects::{self, Refused};
+use crate::settings::{RegistriesSettings, Settings};
 use analysis::Analysis;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
 use ca::Ca;
 use parking_lot::Mutex;
 use pilotfish_admin::{Access, Feed, Metrics};
+use pilotfish_control_plane::control::{Control, Outputs, RemoteRegistries, Shared};
+use pilotfish_control_plane::likely_causes::{self, Refused};
+use pilotfish_control_plane::resources::{
+    Configuration, ConfigurationClients, ConnectHook, NodeClaims, Resources, SecretRights,
+};
 use pilotfish_model::ClusterDomain;
 use pilotfish_registry::MultiClusterServices;
 use pilotfish_translate::{TranslationSettings, Translator};
 use pilotfish_xds::{Fanout, StreamLimits};
 use registration::Registration;
 use registries::Registries;
-use secret_access::SecretRights;
 use sources::Sources;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -110,15 +106,15 @@ impl Bound {
         let translator = Arc::new(Translator::with_settings(translation(&settings)));
         let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
         let (questions, asked) = Questions::new(settings.admin.allow_remote_debug);
-        let resources =
-            resources(&settings, translator.clone(), auto_registration.as_ref(), rights, questions);
+        let configuration = configuration(&settings);
+        let hooks = hooks(rights, auto_registration.as_ref(), questions, &configuration);
+        let resources = Arc::new(Resources::new(translator.clone(), settings.xds.trust_nodes, hooks));
         let fanout = Fanout::new(resources.clone(), recorder.clone(), stream_limits(&settings));
         name_suspects(&recorder, &translator, &shared);
-        let (lookups, names) = mpsc::unbounded_channel();
-        let outputs = outputs(lookups, &translator, &resources, &fanout, &shared);
+        let (outputs, names) = outputs(&translator, &resources, &fanout, &shared);
         let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
         let (controller, feed, live) = registries.into_parts(&messages, &shared);
-        let remote = RemoteRegistries::new(feed, &settings.registries)?;
+        let remote = remote_registries(feed, &settings.registries)?;
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let analysis = Analysis::new(&settings, &shared);
         let (ca, ca_reload) = Ca::open(&settings, &metrics)?.unzip();
@@ -126,7 +122,7 @@ impl Bound {
         let secure = tls::open(&settings, &sources, webhooks.as_ref(), ca.as_ref(), &shared, &recorder)?;
         let (secure, reload) = secure.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
-        let configuration = configuration::subsystem(&resources, &fanout, &shared);
+        let configuration = configuration::subsystem(&configuration, &fanout, &shared);
         let admin_state = Arc::new(AdminState {
             shared: shared.clone(),
             resources,
@@ -281,41 +277,61 @@ fn name_suspects(recorder: &PrometheusRecorder, translator: &Arc<Translator>, sh
         let view = pilotfish_translate::ViewId(nack.view.0);
         let (after, until, reason) = (nack.after, nack.revision, nack.reason());
         let refused = Refused { view, names: &names, after, until, reason: &reason };
-        suspects::of(&refused, &translator.snapshot(), &shared)
+        likely_causes::of(&refused, &translator.snapshot(), &shared)
     });
 }
 
-/// Returns the receivers of new worlds.
+/// Returns the receivers of new worlds, and the names of gateways to look up.
 fn outputs(
-    lookups: mpsc::UnboundedSender<Arc<str>>,
     translator: &Arc<Translator>,
     resources: &Arc<Resources>,
     fanout: &Arc<Fanout<Resources>>,
     shared: &Arc<Shared>,
-) -> Outputs {
-    Outputs {
+) -> (Outputs, mpsc::UnboundedReceiver<Arc<str>>) {
+    let (lookups, names) = mpsc::unbounded_channel();
+    let outputs = Outputs {
         lookups: Some(lookups),
         translator: translator.clone(),
         resources: resources.clone(),
         fanout: fanout.clone(),
         shared: shared.clone(),
-    }
+    };
+    (outputs, names)
 }
 
-/// Returns the source of streams to proxies and other control planes.
-fn resources(
-    settings: &Settings,
-    translator: Arc<Translator>,
-    auto_registration: Option<&AutoRegistration>,
-    rights: Option<SecretRights>,
-    questions: Questions,
-) -> Arc<Resources> {
+/// Returns the registries of remote clusters.
+///
+/// # Errors
+/// When the table lacks Kubernetes or ServiceEntry.
+fn remote_registries(feed: Arc<str>, registries: &RegistriesSettings) -> Result<RemoteRegistries> {
+    let RegistriesSettings { table, names, settings, .. } = registries;
+    Ok(RemoteRegistries::new(feed, table, names, settings)?)
+}
+
+/// Returns the configuration for other control planes.
+fn configuration(settings: &Settings) -> Arc<Configuration> {
     let clients = settings.xds.serve_configuration.clone();
     let clients =
         clients.unwrap_or_else(|| ConfigurationClients::of_namespace(&settings.sources.root_namespace));
-    let resources = Resources::new(translator, settings.xds.trust_nodes).with_questions(questions);
+    Arc::new(Configuration::new(clients, settings.registries.settings.cluster.as_str()))
+}
+
+/// Returns the features that take part when clients connect. Configuration comes last, because it answers
+/// every type for clients that request nothing else.
+fn hooks(
+    rights: Option<SecretRights>,
+    auto_registration: Option<&AutoRegistration>,
+    questions: Questions,
+    configuration: &Arc<Configuration>,
+) -> Vec<Box<dyn ConnectHook>> {
+    let mut hooks: Vec<Box<dyn ConnectHook>> = Vec::new();
+    hooks.extend(rights.map(|rights| Box::new(rights) as Box<dyn ConnectHook>));
+    hooks.push(Box::new(NodeClaims::default()));
     let registrar = auto_registration.map(AutoRegistration::registrar);
-    Arc::new(resources.with_registrar(registrar).with_secret_rights(rights).with_configuration(clients))
+    hooks.extend(registrar.map(|registrar| Box::new(registrar) as Box<dyn ConnectHook>));
+    hooks.push(Box::new(questions));
+    hooks.push(Box::new(configuration.clone()));
+    hooks
 }
 
 /// Returns the settings of translation.

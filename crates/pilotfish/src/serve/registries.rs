@@ -2,10 +2,10 @@
 //! own.
 
 use super::subsystem::{StopOrder, Subsystem};
-use crate::control::ControlMessage;
-use crate::control::shared::Shared;
 use crate::settings::{RegistriesSettings, Settings};
 use anyhow::Result;
+use pilotfish_control_plane::control::ControlMessage;
+use pilotfish_control_plane::control::Shared;
 use pilotfish_model::ShardKey;
 use pilotfish_registry::{
     AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, RegistrySender, channel,

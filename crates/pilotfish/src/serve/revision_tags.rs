@@ -2,7 +2,7 @@
 
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
-use crate::control::ControlMessage;
+use pilotfish_control_plane::control::ControlMessage;
 use pilotfish_kube::RevisionTags;
 use pilotfish_model::Revision;
 use tokio::sync::{mpsc, watch};

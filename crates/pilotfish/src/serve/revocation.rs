@@ -3,8 +3,8 @@
 
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
-use crate::resources::Resources;
 use crate::settings::Settings;
+use pilotfish_control_plane::resources::Resources;
 use pilotfish_kube::remote::RemoteClients;
 use pilotfish_model::ClusterId;
 use pilotfish_xds::Fanout;

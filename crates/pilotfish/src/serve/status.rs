@@ -9,13 +9,13 @@
 use super::elections::elected;
 use super::sources::Sources;
 use super::subsystem::Subsystem;
-use crate::control::findings::{Findings, PlacedFinding};
-use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
 use crate::settings::{Settings, StatusSettings, WriteStatus};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_config::status::Message;
+use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::control::{Findings, PlacedFinding};
 use pilotfish_kube::NoopObserver;
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings, STATUS_LEASE};

@@ -1,10 +1,10 @@
 //! Traces of changes, from the first event to the last acknowledgement.
 
 use super::subsystem::{StopOrder, Subsystem};
-use crate::history::{Change, Outcome, Resolution};
 use crate::recorder::PrometheusRecorder;
 use crate::settings::TelemetrySettings;
 use anyhow::{Context, Result};
+use pilotfish_control_plane::history::{Change, Outcome, Resolution};
 use pilotfish_otlp::{Event, Span, Trace, Traces, Value, exporter};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -105,8 +105,8 @@ pub(super) fn of_change(change: &Change, outcome: &Outcome, names: Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Began;
     use parking_lot::Mutex;
+    use pilotfish_control_plane::history::Began;
     use pilotfish_xds::{ClientId, Types};
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, UNIX_EPOCH};

@@ -2,9 +2,9 @@
 
 use super::descriptors;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
-use crate::resources::Resources;
 use crate::settings::XdsSettings;
 use anyhow::Result;
+use pilotfish_control_plane::resources::Resources;
 use pilotfish_xds::{Bound, Fanout, Server, ServerConfig, ServerError, TlsListenerConfig};
 use std::sync::Arc;
 

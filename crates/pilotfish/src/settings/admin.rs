@@ -2,8 +2,8 @@
 
 use super::check::Check;
 use super::parse;
-use crate::history::DEFAULT_BYTES;
 use clap::Args;
+use pilotfish_control_plane::history::DEFAULT_BYTES;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 

@@ -1,6 +1,6 @@
 //! Texts of settings as values. An error describes a good text; the caller puts the flag's name before it.
 
-use crate::control::debouncer::Window;
+use pilotfish_control_plane::control::Window;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 

@@ -244,7 +244,7 @@ fn the_page_of_limits_says_the_defaults() {
         Limit::NodeDepth => node.depth.to_string(),
         Limit::NodeAddresses => pilotfish_translate::MAX_ADDRESSES.to_string(),
         Limit::NodeLabels => pilotfish_translate::MAX_LABELS.to_string(),
-        Limit::NodeClaims => crate::serve::node_claims::MAX_NODE_CLAIMS.to_string(),
+        Limit::NodeClaims => pilotfish_control_plane::resources::MAX_NODE_CLAIMS.to_string(),
         Limit::IncompleteBytes => bytes(server.incomplete_bytes),
         Limit::AllIncompleteBytes => bytes(server.all_incomplete_bytes),
         Limit::AddressIncompleteBytes => bytes(server.address_incomplete_bytes),

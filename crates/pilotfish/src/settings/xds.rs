@@ -2,9 +2,9 @@
 
 use super::check::Check;
 use super::parse;
-use crate::configuration::ConfigurationClients;
-use crate::control::debouncer::Windows;
 use clap::Args;
+use pilotfish_control_plane::control::Windows;
+use pilotfish_control_plane::resources::ConfigurationClients;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -264,7 +264,7 @@ impl Requests {
         let metadata = headers
             .iter()
             .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
-        let call = Call::new(peer.address.to_string(), metadata.collect());
+        let call = Call::new(peer.address, metadata.collect());
         let credential = digest(bearer(call.metadata("authorization")).unwrap_or_default());
         let begun = self.refusals.begin(address, credential, Instant::now());
         let attempt = begun.map_err(|wait| Failure {
@@ -286,7 +286,7 @@ impl Requests {
                 } else {
                     attempt.undecided();
                 }
-                self.authentication.log_refusal(&call.address, &error);
+                self.authentication.log_refusal(call.address, &error);
                 Err(Failure::new(Code::Unauthenticated, error.to_string()))
             }
         }

@@ -60,7 +60,7 @@ pub(crate) async fn serve(
             tracing::debug!(%address, %error, "no TLS handshake");
         }
         Ok(Err(error)) => {
-            tls.authentication().log_refusal(&address.to_string(), &format!("TLS handshake: {error}"));
+            tls.authentication().log_refusal(address, &format!("TLS handshake: {error}"));
         }
         Err(_) => tracing::debug!(%address, "no TLS handshake in time"),
     }

@@ -47,4 +47,6 @@ pub use report::{SourceReport, SourceState};
 pub use selector::SelectorIndex;
 pub use service_entry::{NAMESPACE_ENDPOINTS, ServiceEntryRegistry, endpoint_count};
 pub use settings::{MultiClusterServices, RegistrySettings};
-pub use table::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY, UnknownRegistry};
+pub use table::{
+    Input, KUBERNETES, REGISTRATION, RegistryTable, RegistryType, SERVICE_ENTRY, UnknownRegistry,
+};

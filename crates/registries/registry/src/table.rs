@@ -68,6 +68,16 @@ pub const SERVICE_ENTRY: RegistryType = RegistryType {
     input: Input::Objects(|provider, settings| Box::new(ServiceEntryRegistry::new(provider, settings))),
 };
 
+/// Registry of services registered with this process.
+pub const REGISTRATION: RegistryType = RegistryType {
+    name: "registration",
+    provider: "registration",
+    about: "services that register themselves with this process, see --registration-address",
+    address: "",
+    options: &[],
+    input: Input::Process,
+};
+
 /// Available registry types in order of precedence.
 #[derive(Clone, Debug)]
 pub struct RegistryTable(Vec<(Provider, &'static RegistryType)>);

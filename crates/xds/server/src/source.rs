@@ -6,6 +6,7 @@ use imbl::OrdMap;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Set of resources that a client sees of one type, interned by the source: equal views see equal resources.
@@ -68,16 +69,24 @@ pub enum CollectionState {
 pub type Held = Arc<dyn fmt::Debug + Send + Sync>;
 
 /// A client's address, metadata and identities.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// `ip:port`, or the path of a Unix socket.
-    pub address: String,
+    /// Address of the connection.
+    pub address: SocketAddr,
     /// True if headers show that a proxy forwarded the request, so that the address is not the client's.
     pub is_forwarded: bool,
     /// Authenticated identities (SPIFFE ids); empty on a plaintext connection.
     pub identities: Vec<String>,
     /// Cluster whose API server issued the identities, if known.
     pub cluster: Option<Arc<str>>,
+}
+
+impl Default for PeerInfo {
+    /// A client without identity at the unspecified address.
+    fn default() -> Self {
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Self { address, is_forwarded: false, identities: Vec::new(), cluster: None }
+    }
 }
 
 /// Reason to refuse a client.

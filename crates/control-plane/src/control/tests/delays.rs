@@ -222,7 +222,7 @@ fn tenant(
 }
 
 #[test]
-#[ignore = "measures: cargo test -p pilotfish --lib delays -- --ignored --nocapture"]
+#[ignore = "measures: cargo test -p pilotfish-control-plane --lib delays -- --ignored --nocapture"]
 fn delays_of_an_honest_namespace() {
     let only = std::env::var("DELAYS").unwrap_or_default();
     println!(
@@ -246,7 +246,7 @@ fn delays_of_an_honest_namespace() {
 }
 
 #[test]
-#[ignore = "measures: cargo test -p pilotfish --lib delays -- --ignored --nocapture"]
+#[ignore = "measures: cargo test -p pilotfish-control-plane --lib delays -- --ignored --nocapture"]
 fn delays_by_a_copy_for_a_plan() {
     let mut case = Case::new();
     let service = |n: usize| {

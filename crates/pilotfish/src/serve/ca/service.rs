@@ -3,7 +3,7 @@
 use super::Ca;
 use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
-use crate::serve::mesh::{trust_domain, with_mesh};
+use pilotfish_control_plane::{trust_domain, with_mesh};
 use bytes::Bytes;
 use pilotfish_admission::{LogLimit, Rate, network_of};
 use pilotfish_ca::{Authority, CertificateRequest, SignError};

@@ -1,7 +1,7 @@
 //! Mesh facts for registration: other owners of a service, namespaces and trust domains.
 
-use crate::control::shared::Shared;
-use crate::serve::mesh::with_mesh;
+use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::with_mesh;
 use pilotfish_model::{Hostname, Kind, Namespace, Origin, World};
 use pilotfish_registration_server::Mesh;
 use std::sync::Arc;

@@ -18,13 +18,12 @@ use super::descriptors;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use super::tls::{self, Files, Reload};
-use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
-use crate::registries::REGISTRATION;
 use crate::settings::{RegistrationSettings, Settings, StoreSettings};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_admission::LogLimit;
+use pilotfish_control_plane::control::Shared;
 use pilotfish_identity::Tls;
 use pilotfish_registration::{Registrar, RegistrarDriver, RegistrarSettings, Store, StoreEvents};
 use pilotfish_registration_checks::{CheckHandle, CheckRunner, CheckSettings, checks};
@@ -33,6 +32,7 @@ use pilotfish_registration_redb::{OpenStore, RedbStore};
 use pilotfish_registration_server::{
     AccessFiles, Bound, RegistrationServer, ServerError, ServerLimits, ServerSettings,
 };
+use pilotfish_registry::REGISTRATION;
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Live source of the registry `registration`: services registered with this process.
 
 use super::mapping::Mapping;
-use crate::control::shared::Shared;
-use crate::serve::mesh::trust_domain;
+use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::trust_domain;
 use pilotfish_model::ShardKey;
 use pilotfish_registration::{Registrar, ServiceKey, ServicesChanged, check_host};
 use pilotfish_registry::{CatalogOptions, CatalogService, GuardSettings, LiveSource};

@@ -4,25 +4,24 @@
 mod files;
 
 use super::ca::{Ca, CaService};
-use super::mesh::trust_domain;
 use super::polled_files::{Outcome, POLL_INTERVAL, PolledFiles};
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
 use super::webhooks::Webhooks;
-use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
 use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
 use files::Texts;
 pub(crate) use files::Files;
 use pilotfish_admin::IntGauge;
+use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::trust_domain;
 use pilotfish_identity::{Authenticator, Call, Proof, ServerCertificate, Tls, Unproven};
 use pilotfish_kube::token_review::{ReviewError, TokenReviewer};
 use pilotfish_model::SpiffeId;
 use pilotfish_runtime::FileReader;
 use pilotfish_xds::{Limit, Recorder, TlsListenerConfig, UnaryMethod};
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -123,7 +122,7 @@ impl Authenticator for TokenAuthenticator {
         Box::pin(async move {
             let token = call.metadata("authorization").and_then(bearer).ok_or("none was presented")?;
             let cluster = call.metadata("clusterid").unwrap_or_default();
-            let address = call.address.parse::<SocketAddr>().map_err(|error| error.to_string())?.ip();
+            let address = call.address.ip();
             let account = self.reviewer.review(address, cluster, token).await;
             let account = account.map_err(|error| {
                 if error == ReviewError::TooMany {

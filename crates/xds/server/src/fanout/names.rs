@@ -17,7 +17,7 @@ use crate::limits::{Limit, LimitExceeded, Quota, QuotaGuard, StreamLimits};
 use crate::source::PeerInfo;
 use pilotfish_admission::{Quotas, network_of};
 use pilotfish_proto::ResourceType;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Estimated bytes for a name in a subscription, beside its text: entries of the subscription and of the
@@ -61,19 +61,12 @@ pub(crate) fn name_bytes(ty: ResourceType, name: &str) -> usize {
 #[derive(Clone, Debug)]
 pub(crate) enum Owner {
     Identity(String),
-    Address(String),
+    Address(IpAddr),
 }
 
 impl Owner {
     pub(crate) fn new(identity: Option<String>, peer: &PeerInfo) -> Self {
-        identity.map_or_else(
-            || {
-                let address = peer.address.parse::<SocketAddr>();
-                let network = address.map(|known| network_of(known.ip()).to_string());
-                Self::Address(network.unwrap_or_else(|_| peer.address.clone()))
-            },
-            Self::Identity,
-        )
+        identity.map_or_else(|| Self::Address(network_of(peer.address.ip())), Self::Identity)
     }
 }
 
@@ -81,7 +74,7 @@ impl Owner {
 #[derive(Debug)]
 pub(crate) struct ClientQuotas {
     identities: Quotas<String, Limit>,
-    addresses: Quotas<String, Limit>,
+    addresses: Quotas<IpAddr, Limit>,
 }
 
 impl ClientQuotas {
@@ -115,7 +108,7 @@ impl ClientQuotas {
     pub(crate) fn of(&self, owner: &Owner) -> Arc<Quota> {
         match owner {
             Owner::Identity(identity) => self.identities.of(identity.clone()),
-            Owner::Address(address) => self.addresses.of(address.clone()),
+            Owner::Address(address) => self.addresses.of(*address),
         }
     }
 
@@ -176,7 +169,7 @@ mod tests {
     use super::*;
 
     fn peer(address: &str) -> PeerInfo {
-        PeerInfo { address: address.to_owned(), ..PeerInfo::default() }
+        PeerInfo { address: address.parse().unwrap(), ..PeerInfo::default() }
     }
 
     #[test]

@@ -296,12 +296,12 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         };
         let (taken, metadata) = headers;
         let recorder = self.shared.fanout.recorder.clone();
-        let call = Call::new(self.peer.to_string(), metadata);
+        let call = Call::new(self.peer, metadata);
         self.pending_auth.spawn(async move {
             let result = authentication.run(&reason, &call).await;
             match &result {
                 Ok((name, _)) => recorder.authenticated(name),
-                Err(error) => authentication.log_refusal(&call.address, error),
+                Err(error) => authentication.log_refusal(call.address, error),
             }
             let result = result.map(|(_, proof)| proof).map_err(StreamError::from);
             Authenticating { opened, result, _headers: taken }
@@ -345,8 +345,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         {
             self.ends = Some(self.ends.map_or(end, |known| known.min(end)));
         }
-        let address = self.peer.to_string();
-        let peer = PeerInfo { address, is_forwarded, identities, cluster };
+        let peer = PeerInfo { address: self.peer, is_forwarded, identities, cluster };
         let place = match self.port.stream(self.peer.ip(), &peer) {
             Ok(place) => place,
             Err(error) => return self.refuse(&error.into(), respond),

@@ -94,7 +94,7 @@ impl<S: ResourceSource> Shared<S> {
                 if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
                     tracing::debug!(%peer, %error, "no TLS handshake");
                 } else {
-                    tls.authentication().log_refusal(&peer.to_string(), &format!("TLS handshake: {error}"));
+                    tls.authentication().log_refusal(peer, &format!("TLS handshake: {error}"));
                 }
                 return recorder.handshake(HandshakeResult::Failed);
             }

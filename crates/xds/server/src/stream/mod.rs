@@ -272,8 +272,8 @@ impl<S: ResourceSource> Stream<S> {
         let counted = Account::for_few(self.fanout.nodes.of(&owner), is_small).hold(bytes)?;
         let id = format!("{}-{}", node.id, self.fanout.connection_number());
         if let Some(left_out) = self.fanout.may_log() {
-            let (connection, peer, protocol) = (shown(&id), &self.peer.address, self.protocol);
-            tracing::info!(connection, peer, ?protocol, left_out, "connected");
+            let (connection, peer, protocol) = (shown(&id), self.peer.address, self.protocol);
+            tracing::info!(connection, %peer, ?protocol, left_out, "connected");
         }
         let grpc = is_grpc(&node);
         let envoy = node.user_agent_name.eq_ignore_ascii_case("envoy");

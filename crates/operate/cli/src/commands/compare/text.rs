@@ -3,7 +3,7 @@
 use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::terminal::one_line;
-use crate::words::causes;
+use pilotfish_api::causes;
 use pilotfish_api::counted;
 use pilotfish_compare::{Cause, ProxyResult, Report};
 use serde_json::Value;

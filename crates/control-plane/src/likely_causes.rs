@@ -12,17 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Refusal of resources by a proxy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refused<'a, N> {
+pub struct Refused<'a, N> {
     /// View of the proxy for the type.
-    pub(crate) view: ViewId,
+    pub view: ViewId,
     /// Names of the refused resources.
-    pub(crate) names: &'a [N],
+    pub names: &'a [N],
     /// Newest revision that the proxy has accepted.
-    pub(crate) after: u64,
+    pub after: u64,
     /// Revision of the refused response.
-    pub(crate) until: u64,
+    pub until: u64,
     /// Error message of the proxy.
-    pub(crate) reason: &'a str,
+    pub reason: &'a str,
 }
 
 /// Part of Envoy's error message if another process on its machine uses the port: no object is the cause.
@@ -34,11 +34,7 @@ fn is_of_machine(reason: &str) -> bool {
 }
 
 /// Returns the objects behind the refused resources, the most likely cause first.
-pub(crate) fn of<N: AsRef<str>>(
-    refused: &Refused<'_, N>,
-    snapshot: &Snapshot<'_>,
-    shared: &Shared,
-) -> Vec<String> {
+pub fn of<N: AsRef<str>>(refused: &Refused<'_, N>, snapshot: &Snapshot<'_>, shared: &Shared) -> Vec<String> {
     if is_of_machine(refused.reason) {
         return Vec::new();
     }
@@ -51,8 +47,8 @@ pub(crate) fn of<N: AsRef<str>>(
 }
 
 /// Formats objects in one line: `EnvoyFilter shop/bad and 3 others`. Empty without objects.
-pub(crate) fn in_words(objects: &[String]) -> String {
-    pilotfish_cli::causes(objects, |first, others| format!("{first} and {others}"))
+pub fn in_words(objects: &[String]) -> String {
+    pilotfish_api::causes(objects, |first, others| format!("{first} and {others}"))
 }
 
 /// Returns the names of the origins, the most likely cause first. `changed` has the revisions of recent
