@@ -23,13 +23,13 @@ struct Options {
     /// The Pilotfish to measure
     #[arg(long, value_name = "FILE")]
     pilotfish: PathBuf,
-    /// Services
+    /// Number of Services in the cluster
     #[arg(long, default_value_t = 1_000)]
     services: usize,
     /// Endpoints of each, each with a Pod
     #[arg(long, default_value_t = 10)]
     endpoints: usize,
-    /// Proxies
+    /// Number of proxies to connect
     #[arg(long, default_value_t = 1_000)]
     streams: usize,
     /// Patches that are measured

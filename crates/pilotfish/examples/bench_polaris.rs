@@ -25,7 +25,7 @@ struct Options {
     /// The Pilotfish to measure
     #[arg(long, value_name = "FILE")]
     pilotfish: PathBuf,
-    /// Services
+    /// Number of Services in the cluster
     #[arg(long, default_value_t = 100)]
     services: usize,
     /// Endpoints of each, each with a Pod
@@ -37,7 +37,7 @@ struct Options {
     /// Pods that are restarted
     #[arg(long, default_value_t = 500)]
     restarted: usize,
-    /// How many of them at a time
+    /// Number of Pods that are restarted at a time
     #[arg(long, default_value_t = 25)]
     surge: usize,
 }

@@ -31,10 +31,10 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Sizes of the world.
 #[derive(Parser)]
 struct Options {
-    /// Services
+    /// Number of services in the world
     #[arg(long, default_value_t = 1_000)]
     services: usize,
-    /// Endpoints of each
+    /// Number of endpoints of each service
     #[arg(long, default_value_t = 10)]
     endpoints: usize,
     /// Proxies on delta streams

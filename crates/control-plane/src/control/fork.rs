@@ -15,7 +15,7 @@ pub struct Fork {
 
 /// Result of a dry run: the present world and the supposed one.
 pub struct Supposed {
-    /// The present world.
+    /// The world before the change.
     pub before: Arc<World>,
     /// The world after the change.
     pub after: Arc<World>,

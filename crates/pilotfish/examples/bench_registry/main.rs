@@ -33,10 +33,10 @@ struct Options {
     /// The Pilotfish to measure
     #[arg(long, value_name = "FILE")]
     pilotfish: PathBuf,
-    /// Services
+    /// Number of services in the registry
     #[arg(long, default_value_t = 5_000)]
     services: usize,
-    /// Instances of each
+    /// Number of instances of each service
     #[arg(long, default_value_t = 10)]
     instances: usize,
     /// Changes that are measured

@@ -332,7 +332,7 @@ pub(super) mod tests {
         }
     }
 
-    /// How many a revision concerns, how many have it or are not concerned, and who lacks it.
+    /// Number of concerned proxies, number of those in sync or not concerned, and names of those missing.
     fn told(answer: &Acknowledgement) -> (usize, usize, Vec<&str>) {
         let missing = answer.missing.iter().map(|missing| missing.proxy.as_str()).collect();
         (answer.concerned, answer.acknowledged, missing)
@@ -358,7 +358,7 @@ pub(super) mod tests {
         ];
         let answer = of_change(&all, 3, Some(&third));
         assert_eq!(told(&answer), (4, 3, vec!["p2.shop", "p5.shop"]));
-        // Of a revision that is forgotten it is not known whom it concerned.
+        // The concerned proxies of a forgotten revision are unknown.
         assert_eq!(told(&of_change(&all, 3, None)), (5, 1, vec!["p2.shop", "p3.shop", "p4.shop", "p5.shop"]));
         assert_eq!(told(&up_to(&all, 5)), (5, 1, vec!["p2.shop", "p3.shop", "p4.shop", "p5.shop"]));
         assert_eq!(told(&up_to(&all, 1)), (5, 5, vec![]), "that is what they have acknowledged");

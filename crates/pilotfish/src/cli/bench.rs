@@ -44,7 +44,7 @@ pub(crate) struct Bench {
     /// Threads of the proxies; they share the processors with a server on this machine
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// How the result is printed
+    /// Format of the result
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// A file for the result as JSON
@@ -52,7 +52,7 @@ pub(crate) struct Bench {
     json: Option<PathBuf>,
 }
 
-/// How a server that is not ours is reached.
+/// Connection to a server other than the one that the command starts.
 #[derive(clap::Args, Debug)]
 struct ServerArgs {
     /// The server speaks TLS
@@ -77,9 +77,7 @@ struct ServerArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// Tables for people
     Table,
-    /// JSON for programs
     Json,
 }
 

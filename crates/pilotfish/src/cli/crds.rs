@@ -7,18 +7,18 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// Prints CustomResourceDefinitions.
+/// Arguments of `pilotfish crds`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Crds {
     /// Only kinds of this API group, for example networking.istio.io; may be given several times
     #[arg(long, value_name = "GROUP")]
     group: Vec<String>,
-    /// How they are written
+    /// Format of the definitions
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Output,
 }
 
-/// How definitions are written.
+/// Format of the definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
     /// A YAML document each.

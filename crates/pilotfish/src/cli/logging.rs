@@ -109,14 +109,14 @@ impl LogControl {
     }
 }
 
-/// How logs are written.
+/// Level and format of logs.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Logging")]
 pub(crate) struct Logging {
-    /// Which logs: a level, or levels by module as in `info,pilotfish_xds=debug`
+    /// Logs to write: a level, or levels by module as in `info,pilotfish_xds=debug`
     #[arg(long, env = "PILOTFISH_LOG", value_name = "FILTER", default_value = "info", global = true)]
     pub(crate) log: String,
-    /// How logs look
+    /// Format of log lines
     #[arg(long, env = "PILOTFISH_LOG_FORMAT", value_enum, default_value = "text", global = true)]
     pub(crate) log_format: Format,
 }

@@ -111,7 +111,7 @@ enum Command {
     /// Write manual pages into a folder
     #[command(after_help = examples::MAN)]
     Man(Man),
-    /// Print the version
+    /// Print the version of Pilotfish
     Version,
 }
 

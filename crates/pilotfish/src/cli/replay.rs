@@ -10,10 +10,10 @@ use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Replays a record.
+/// Arguments of `pilotfish replay`.
 #[derive(Args, Debug)]
 pub(super) struct Replay {
-    /// What `pilotfish record` wrote
+    /// File that `pilotfish record` wrote
     file: PathBuf,
     #[command(flatten)]
     output: Output,

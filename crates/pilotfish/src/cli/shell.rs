@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Prints a script by which a shell completes commands and options.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Completion {
-    /// The shell
+    /// Shell to complete commands for
     #[arg(value_enum)]
     shell: Shell,
 }

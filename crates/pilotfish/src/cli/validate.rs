@@ -18,7 +18,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Checks files without serving them: each object by itself, and what they name of each other.
+/// Checks files without serving them: each object, and references between objects.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Validate {
     /// Folders and files with Kubernetes and Istio YAML

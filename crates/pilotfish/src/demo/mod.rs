@@ -32,7 +32,7 @@ pub(crate) struct Demo {
     /// The Envoy to start; otherwise the one on the PATH or in target/tools
     #[arg(long, env = "PILOTFISH_ENVOY", value_name = "FILE")]
     envoy: Option<PathBuf>,
-    /// Requests a second
+    /// Rate of requests, in requests per second
     #[arg(
         long, value_name = "N", default_value_t = 200,
         value_parser = clap::value_parser!(u32).range(1..=1000)
@@ -41,7 +41,7 @@ pub(crate) struct Demo {
     /// Ends after this long; otherwise at Ctrl-C
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
-    /// Where Envoys connect
+    /// Address that Envoys connect to
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15010")]
     xds_address: String,
     /// Where health, metrics and debug pages are

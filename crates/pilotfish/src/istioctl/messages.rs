@@ -5,7 +5,7 @@ use pilotfish_proto::Any;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use prost::Message;
 
-/// Message `envoy.service.status.v3.ClientConfig`.
+/// Message `envoy.service.status.v3.ClientConfig`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ClientConfig {
     #[prost(message, optional, tag = "1")]
@@ -14,7 +14,7 @@ pub(super) struct ClientConfig {
     pub(super) generic_xds_configs: Vec<GenericXdsConfig>,
 }
 
-/// Message `envoy.service.status.v3.ClientConfig.GenericXdsConfig`.
+/// Message `envoy.service.status.v3.ClientConfig.GenericXdsConfig`, as far as used.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct GenericXdsConfig {
     #[prost(string, tag = "1")]

@@ -172,7 +172,7 @@ fn remote_clusters(
         })
 }
 
-/// A source of objects, what it is called, and what it tells about itself.
+/// A source of objects with its name and its reports.
 struct RegistrySource {
     name: Arc<str>,
     source: Box<dyn ObjectSource>,
@@ -245,7 +245,7 @@ impl Forwarding {
     }
 }
 
-/// What the file source reads.
+/// Settings of the file source.
 fn file_settings(settings: &Settings, guards: &GuardBoard) -> FileSourceSettings {
     let guard = settings.registries.settings.guard;
     let settings = &settings.sources;
@@ -259,7 +259,7 @@ fn file_settings(settings: &Settings, guards: &GuardBoard) -> FileSourceSettings
     }
 }
 
-/// How the live cluster is read, and those that it knows of.
+/// Settings of the live cluster's source, and of the sources of its remote clusters.
 fn kube_settings(
     settings: &Settings,
     cluster: &str,

@@ -27,7 +27,7 @@ pub(crate) struct AdminArgs {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdminSettings {
     pub(crate) address: SocketAddr,
-    /// Whether other machines see more than health and metrics.
+    /// True if other machines may read debug pages, beside health and metrics.
     pub(crate) allow_remote_debug: bool,
     /// Bytes of earlier versions that are kept.
     pub(crate) history_bytes: usize,

@@ -15,7 +15,7 @@ pub(crate) struct AutoRegistrationArgs {
     /// WorkloadGroup), health-checks (report their health to existing ones), off [default: all]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRIES", value_name = "MODE")]
     pub(crate) workload_entries: Option<String>,
-    /// How long such a WorkloadEntry is kept after its workload disconnected [default: 10s]
+    /// Time that such a WorkloadEntry is kept after its workload disconnected [default: 10s]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_GRACE_PERIOD", value_name = "DURATION")]
     pub(crate) workload_entry_grace_period: Option<String>,
     /// Address of a registered workload: claimed (the first of its node, if it can be a workload's
@@ -24,11 +24,11 @@ pub(crate) struct AutoRegistrationArgs {
     pub(crate) workload_entry_address: Option<String>,
 }
 
-/// What is done with WorkloadEntries of workloads that connect.
+/// Changes of WorkloadEntries for workloads that connect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AutoRegistrationSettings {
     pub(crate) wanted: RegistrationFeatures,
-    /// How long the entry of a workload that disconnected is kept.
+    /// Time that the entry of a disconnected workload is kept.
     pub(crate) grace_period: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Collecting mistakes: what is wrong is replaced by its default, so that checking goes on.
+//! Collects mistakes: a wrong value is replaced by its default, so that all mistakes are reported at once.
 
 use super::CertificateSource;
 use std::fmt;

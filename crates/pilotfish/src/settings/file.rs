@@ -5,7 +5,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How alike two names must be for the one to be a misspelling of the other.
+/// Minimum similarity, 0 to 1, of a misspelt name to a known one.
 const ALIKE: f64 = 0.75;
 
 /// A settings file, from which groups take their part.
@@ -70,7 +70,7 @@ impl<'a> SettingsFile<'a> {
     }
 }
 
-/// Whether a value differs from that of a setting that was not given.
+/// True if a value differs from that of a setting that was not given.
 fn is_given(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,

@@ -56,7 +56,7 @@ const SETTINGS_BYTES: u64 = 4 << 20;
 /// it.
 macro_rules! groups {
     ($($name:ident: $group:ty),* $(,)?) => {
-        /// What was given. A flag wins over its environment variable, both win over the settings file.
+        /// Settings as given. A flag wins over its environment variable, both win over the settings file.
         #[derive(Args, Clone, Debug, Default)]
         pub(crate) struct ServeArgs {
             /// Settings as YAML, with the names of flags in camelCase (xdsAddress: ...)
@@ -94,7 +94,7 @@ groups! {
     webhooks: WebhookArgs,
 }
 
-/// What components get: everything is checked.
+/// Validated settings, as components receive them.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) sources: SourceSettings,
@@ -102,7 +102,7 @@ pub(crate) struct Settings {
     pub(crate) registration: Option<RegistrationSettings>,
     pub(crate) registries: RegistriesSettings,
     pub(crate) remote_clusters: RemoteClusterSettings,
-    /// Whether every Service is exported.
+    /// True if every Service is exported.
     pub(crate) export_services: bool,
     /// `None` where WorkloadEntries of workloads that connect are left alone.
     pub(crate) auto_registration: Option<AutoRegistrationSettings>,
@@ -121,7 +121,7 @@ pub(crate) struct Settings {
 }
 
 impl ServeArgs {
-    /// What was given, completed by the settings file if one is named.
+    /// Adds the settings file, if one is named, to the settings that were given.
     ///
     /// # Errors
     /// When the file cannot be read or is no settings file.
@@ -180,7 +180,7 @@ impl ServeArgs {
 }
 
 impl Settings {
-    /// Whether there is any source of objects.
+    /// True if there is any source of objects.
     pub(crate) fn has_objects(&self) -> bool {
         self.sources.has_any() || self.registries.live.iter().any(LiveRegistry::has_objects)
     }

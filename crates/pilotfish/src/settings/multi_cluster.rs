@@ -13,7 +13,7 @@ use std::time::Duration;
 #[command(next_help_heading = "Multi-cluster")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct MultiClusterArgs {
-    /// How long readiness waits for the first list of a remote cluster [default: 30s]
+    /// Time that readiness waits for the first list of a remote cluster [default: 30s]
     #[arg(long, env = "PILOTFISH_REMOTE_CLUSTER_TIMEOUT", value_name = "DURATION")]
     pub(crate) remote_cluster_timeout: Option<String>,
     /// A folder with kubeconfigs of remote clusters, ID.yaml or ID.yml each, instead of Secrets with the
@@ -34,17 +34,17 @@ pub(crate) struct MultiClusterArgs {
     pub(crate) export_services: bool,
 }
 
-/// How remote clusters are found and read.
+/// Credentials and limits of remote clusters.
 #[derive(Clone, Debug)]
 pub(crate) struct RemoteClusterSettings {
-    /// How long readiness waits for one.
+    /// Time that readiness waits for the first list of a remote cluster.
     pub(crate) timeout: Duration,
     pub(crate) kubeconfigs: KubeconfigsIn,
-    /// What their kubeconfigs may ask for.
+    /// Insecure options that kubeconfigs of remote clusters may have.
     pub(crate) insecure_options: InsecureOptions,
 }
 
-/// The checked group.
+/// Settings of the group, validated.
 pub(super) struct MultiCluster {
     pub(super) remote: RemoteClusterSettings,
     pub(super) services: MultiClusterServices,

@@ -58,7 +58,7 @@ pub(super) fn revision(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether a text can be a label of a host name, as names of Services and namespaces are.
+/// True if a text can be a label of a host name (RFC 1123), as names of Services and namespaces are.
 pub(super) fn is_label(text: &str) -> bool {
     let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !text.is_empty() && text.len() <= 63 && text.chars().all(known)

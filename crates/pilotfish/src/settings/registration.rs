@@ -62,7 +62,7 @@ pub(crate) struct RegistrationArgs {
     /// [default: twice its TTL, at least 10s]
     #[arg(long, env = "PILOTFISH_REGISTRATION_REMOVE_AFTER", value_name = "DURATION")]
     pub(crate) registration_remove_after: Option<String>,
-    /// How long self-preservation lasts when most leases of a service lapse together [default: 15m]
+    /// Maximum duration of self-preservation, when most leases of a service lapse together [default: 15m]
     #[arg(long, env = "PILOTFISH_REGISTRATION_PRESERVATION", value_name = "DURATION|off")]
     pub(crate) registration_preservation: Option<String>,
 }
@@ -74,11 +74,11 @@ pub(crate) struct RegistrationSettings {
     pub(crate) tls: Option<RegistrationTls>,
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) rules: Option<PathBuf>,
-    /// Whether other machines are served in plaintext.
+    /// True if other machines are served in plaintext.
     pub(crate) plaintext: bool,
     pub(crate) store: StoreSettings,
     pub(crate) liveness: LivenessSettings,
-    /// Whom checks may ask.
+    /// Networks that health checks may connect to.
     pub(crate) check_networks: Networks,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct RegistrationTls {
 /// Where registrations are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreSettings {
-    /// In this folder.
+    /// Folder of the embedded store.
     File(PathBuf),
     /// In etcd, which is this text.
     Etcd(String),
@@ -104,7 +104,7 @@ const STORE: &str = "--registration-store";
 const AUTHORITIES: &str = "--registration-ca-cert-file";
 
 impl RegistrationArgs {
-    /// Whether services register themselves here.
+    /// True if registration is served by this process.
     pub(super) fn is_wanted(&self) -> bool {
         self.registration_address.is_some()
     }
@@ -156,7 +156,7 @@ impl RegistrationArgs {
         })
     }
 
-    /// What was given although nothing is served.
+    /// Reports settings that have no effect because registration is not served.
     fn report_useless(&self, check: &mut Check) {
         let files = [
             ("--registration-tokens", &self.registration_tokens),

@@ -1,4 +1,4 @@
-//! Which registries run, in which order they win, and for what.
+//! Registries that run, with their precedence and settings.
 
 use super::check::Check;
 use clap::Args;
@@ -23,7 +23,7 @@ pub(crate) struct RegistriesArgs {
         value_delimiter = ';'
     )]
     pub(crate) registry: Vec<String>,
-    /// How long readiness waits for the first list of such a registry [default: 30s]
+    /// Time that readiness waits for the first list of such a registry [default: 30s]
     #[arg(long, env = "PILOTFISH_REGISTRY_TIMEOUT", value_name = "DURATION")]
     pub(crate) registry_timeout: Option<String>,
     /// The order in which registries win a service that several have; unnamed ones follow [default:
@@ -52,7 +52,7 @@ pub(crate) struct RegistriesArgs {
     pub(crate) domain: Option<String>,
 }
 
-/// Which registries run, and for what.
+/// Registries that run, with their precedence and settings.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistriesSettings {
     /// All that there are, in the order in which they win.
@@ -61,18 +61,18 @@ pub(crate) struct RegistriesSettings {
     pub(crate) names: Vec<String>,
     /// Those with a source of their own.
     pub(crate) live: Vec<LiveRegistry>,
-    /// How long readiness waits for one of them.
+    /// Time that readiness waits for the first list of a live registry.
     pub(crate) timeout: Duration,
     pub(crate) merge: MergePolicy,
-    /// What each of them gets.
+    /// Settings that every registry gets.
     pub(crate) settings: RegistrySettings,
 }
 
-/// One `--registry`.
+/// A registry with a source of its own, as one `--registry` declares it.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveRegistry {
     pub(crate) provider: Provider,
-    /// How its source is made.
+    /// Constructor of the source.
     pub(crate) input: Input,
     /// Empty for the only one of its type.
     pub(crate) instance: Arc<str>,
@@ -94,7 +94,7 @@ impl Default for RegistriesSettings {
 }
 
 impl LiveRegistry {
-    /// What its source is made from.
+    /// Settings for the constructor of the source.
     pub(crate) fn with(&self, registry: &RegistrySettings) -> LiveSettings {
         LiveSettings {
             shard: ShardKey::new(self.provider, registry.cluster.clone())
@@ -105,12 +105,12 @@ impl LiveRegistry {
         }
     }
 
-    /// Whether it brings objects.
+    /// True if the source delivers objects.
     pub(crate) fn has_objects(&self) -> bool {
         matches!(self.input, Input::Source { .. })
     }
 
-    /// What its source is called: `mcp`, or `mcp/west` for one of several.
+    /// Name of the source: `mcp`, or `mcp/west` for one of several.
     pub(crate) fn source_name(&self) -> Arc<str> {
         let name = self.provider.name();
         if self.instance.is_empty() { name.into() } else { format!("{name}/{}", self.instance).into() }
@@ -147,7 +147,7 @@ impl LiveRegistry {
 }
 
 impl RegistriesArgs {
-    /// Whether a registry brings a source of its own.
+    /// True if some registry has a source of its own.
     pub(super) fn has_live(&self) -> bool {
         !self.registry.is_empty()
     }

@@ -59,12 +59,12 @@ pub(crate) struct SourceSettings {
 }
 
 impl SourceSettings {
-    /// Whether files are read.
+    /// True if files are read.
     pub(crate) fn has_files(&self) -> bool {
         !self.paths.is_empty() || self.mesh_config.is_some() || self.mesh_networks.is_some()
     }
 
-    /// Whether there is any source of objects.
+    /// True if there is any source of objects.
     pub(crate) fn has_any(&self) -> bool {
         self.has_files() || self.kubernetes.is_some()
     }

@@ -1,4 +1,4 @@
-//! What is written to the status of objects.
+//! Writing of status and of allocated addresses to objects.
 
 use super::check::Check;
 use clap::Args;
@@ -29,31 +29,31 @@ pub(crate) struct StatusArgs {
     pub(crate) allocation_ranges: Option<String>,
 }
 
-/// What is written to the status of objects.
+/// Writing of status and of allocated addresses to objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatusSettings {
     pub(crate) write: WriteStatus,
-    /// Whose Gateways and routes get a status.
+    /// Controllers whose Gateways and routes get a status.
     pub(crate) controllers: Controllers,
     /// From where hosts of ServiceEntries get addresses in their status; `None` where they get none there.
     pub(crate) address_ranges: Option<AddressRanges>,
-    /// Whether they get addresses that each process computes from their names instead.
+    /// True if each process computes addresses from the names of hosts instead.
     pub(crate) addresses_by_name: bool,
 }
 
-/// Whose status is written.
+/// Kinds whose status is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteStatus {
-    /// No object's.
+    /// Status is not written.
     Off,
-    /// That of the Gateway API and of Ingresses.
+    /// The Gateway API's kinds, and Ingress.
     #[default]
     GatewayApi,
     /// Also that of Istio's kinds, which istiod leaves alone by default.
     All,
 }
 
-/// Who gives addresses to hosts of ServiceEntries that have none.
+/// Allocator of addresses for hosts of ServiceEntries without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Allocation {
     /// The replica that leads, in the status of entries.

@@ -19,7 +19,7 @@ pub(crate) struct TelemetryArgs {
     pub(crate) otlp_ca_file: Option<PathBuf>,
 }
 
-/// Where traces go.
+/// Receiver of traces (OTLP).
 #[derive(Clone, Debug)]
 pub(crate) struct TelemetrySettings {
     pub(crate) endpoint: Endpoint,

@@ -34,7 +34,7 @@ pub(crate) struct TlsArgs {
     pub(crate) token_audiences: Vec<String>,
 }
 
-/// xDS over TLS.
+/// Listener for xDS with TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsSettings {
     pub(crate) address: SocketAddr,
@@ -51,7 +51,7 @@ pub(crate) struct TlsSettings {
 pub(crate) enum CertificateSource {
     /// Files, reloaded on change.
     Files {
-        /// The chain.
+        /// File with the certificate chain in PEM.
         certificate: PathBuf,
         key: PathBuf,
     },

@@ -1,4 +1,4 @@
-//! How xDS is served: where, how fast, and how much.
+//! Listener of xDS, its limits, and the debounce windows.
 
 use super::check::Check;
 use super::parse;
@@ -29,7 +29,7 @@ pub(crate) struct XdsArgs {
     /// identities, `anyone` (also without TLS), or `nobody` [default: the root namespace]
     #[arg(long, env = "PILOTFISH_SERVE_CONFIGURATION", value_name = "CLIENT,...")]
     pub(crate) serve_configuration: Option<String>,
-    /// How long a graceful stop may take before streams are cut [default: 10s]
+    /// Maximum duration of a graceful stop; then streams are closed [default: 10s]
     #[arg(long, env = "PILOTFISH_DRAIN_DEADLINE", value_name = "DURATION")]
     pub(crate) drain_deadline: Option<String>,
     /// Largest request that a proxy may send, in bytes [default: 4194304]
@@ -61,18 +61,18 @@ pub(crate) struct XdsArgs {
     /// [default: 3ms,30ms]
     #[arg(long, env = "PILOTFISH_ENDPOINT_WINDOW", value_name = "PAUSE,CEILING")]
     pub(crate) endpoint_window: Option<String>,
-    /// The same for changes of configuration [default: 20ms,200ms]
+    /// Debounce of configuration changes of one namespace: pause and ceiling [default: 20ms,200ms]
     #[arg(long, env = "PILOTFISH_CONFIG_WINDOW", value_name = "PAUSE,CEILING")]
     pub(crate) config_window: Option<String>,
 }
 
-/// How xDS is served.
+/// Listener of xDS, its limits, and the debounce windows.
 #[derive(Clone, Debug)]
 pub(crate) struct XdsSettings {
     pub(crate) address: SocketAddr,
-    /// Whether a proxy's node is trusted where its connection authenticates nobody.
+    /// True if a proxy's node is trusted on a connection without authentication.
     pub(crate) trust_nodes: bool,
-    /// Who is served configuration; `None` for the root namespace.
+    /// Clients that may read configuration; `None` for the root namespace.
     pub(crate) serve_configuration: Option<ConfigurationClients>,
     pub(crate) drain_deadline: Duration,
     pub(crate) max_request_bytes: usize,

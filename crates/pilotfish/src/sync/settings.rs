@@ -21,10 +21,10 @@ pub(crate) struct SyncPolaris {
     /// The HTTP API of Polaris: HOST[:8090], http://HOST:PORT or https://HOST:PORT; several with commas
     #[arg(long, value_name = "ADDRESS")]
     address: String,
-    /// What this cluster is called in Polaris: decides which instances are its own
+    /// Name of this cluster in Polaris; instances with it are managed by this sync
     #[arg(long, value_name = "NAME")]
     cluster_name: String,
-    /// Whether to sync Services that have no annotation polarismesh.cn/sync, on them or on their namespace
+    /// Default for Services without the annotation polarismesh.cn/sync, on them or on their namespace
     #[arg(long, value_enum, default_value_t = ModeArg::All)]
     mode: ModeArg,
     /// A namespace to leave out, beside those of the system; may be repeated
@@ -42,10 +42,10 @@ pub(crate) struct SyncPolaris {
     /// Certificates that sign the server's, in PEM, for https [default: those of the system]
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// How long Polaris may take for an answer
+    /// Timeout of a request to Polaris
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     timeout: Duration,
-    /// How often everything is compared
+    /// Interval of complete comparisons
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
     resync: Duration,
     /// Share of all managed instances, in percent, that may be deleted at once; more, and at least 3, wait
@@ -65,7 +65,7 @@ pub(crate) struct SyncPolaris {
     /// One pass and a table, instead of running on; exit code 1 when something is left to do
     #[arg(long)]
     once: bool,
-    /// How --once and --dry-run print
+    /// Format of the output of --once and --dry-run
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// Let one of several replicas write, by a Lease
@@ -82,7 +82,7 @@ pub(crate) struct SyncPolaris {
     admin_address: SocketAddr,
 }
 
-/// [`Mode`], as written.
+/// Value of `--mode`, see [`Mode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArg {
     /// All, but where an annotation says no
@@ -91,12 +91,12 @@ pub(crate) enum ModeArg {
     Demand,
 }
 
-/// How results are printed.
+/// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people
+    /// A table for people
     Table,
-    /// For programs
+    /// JSON, for use by programs
     Json,
 }
 

@@ -7,7 +7,7 @@ use pilotfish_translate::{Proxy, Translator};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The version that a proxy beside Istio's agent tells of itself.
+/// Version that a proxy beside Istio's agent reports (`ISTIO_VERSION`).
 const ISTIO_VERSION: &str = "1.31.0";
 
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ pub enum HandshakeResult {
     Completed,
     /// One side did not accept the other's certificate or TLS, or the client closed the connection.
     Failed,
-    /// Exceeded [`ServerConfig::handshake_timeout`](crate::ServerConfig::handshake_timeout).
+    /// The handshake exceeded [`ServerConfig::handshake_timeout`](crate::ServerConfig::handshake_timeout).
     TimedOut,
     /// The oldest handshake when there were more than
     /// [`ServerConfig::max_handshakes`](crate::ServerConfig::max_handshakes).

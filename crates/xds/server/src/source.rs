@@ -57,7 +57,7 @@ pub type Collection = OrdMap<Arc<str>, Arc<Resource>>;
 pub enum CollectionState {
     /// It is not built yet: the client waits.
     NotYet,
-    /// The complete collection.
+    /// The complete collection, with all its resources.
     Is(Collection),
     /// Response to one question. It is sent once and not kept; the other value is held until its last byte
     /// has been sent. The client may ask again, and [`ResourceSource::serves_collection`] is called again

@@ -33,7 +33,7 @@ pub struct Concerned {
 /// Unacknowledged revisions of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lacking {
-    /// Newest acknowledged revision.
+    /// Newest revision that the client has acknowledged.
     pub after: u64,
     /// Newest missing revision: that of the refused response, or else the maximum.
     pub until: u64,
@@ -78,7 +78,7 @@ impl Progress {
     }
 }
 
-/// One connected client.
+/// A connected client and its subscriptions.
 #[derive(Clone, Debug)]
 pub struct ConnectionStatus {
     /// `<node id>-<n>`, unique in this process.
@@ -93,7 +93,7 @@ pub struct ConnectionStatus {
     pub connected_at: SystemTime,
     /// Delta or state of the world.
     pub protocol: Protocol,
-    /// Subscriptions by type.
+    /// Subscriptions of the client, by type.
     pub types: BTreeMap<ResourceType, TypeStatus>,
     /// Revision in force when it was accepted: its first responses are of that one or a newer one.
     pub began: u64,

@@ -37,7 +37,7 @@ pub(crate) struct Register {
     /// A text that nothing selects by; may repeat
     #[arg(long = "metadata", value_name = "KEY=VALUE", value_parser = pair)]
     pub(super) metadata: Vec<(String, String)>,
-    /// Where it runs
+    /// Locality of the instance, for locality load balancing
     #[arg(long, env = "PILOTFISH_LOCALITY", value_name = "REGION[/ZONE[/SUBZONE]]")]
     pub(super) locality: Option<String>,
     /// Its network, where there are several
@@ -49,10 +49,10 @@ pub(crate) struct Register {
     /// Its service account, for policies and mutual TLS
     #[arg(long, value_name = "NAME")]
     pub(super) service_account: Option<String>,
-    /// How long the service is found after this process has died without a word
+    /// Lease duration: time until the instance is removed if this process dies without deregistering
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     pub(super) ttl: std::time::Duration,
-    /// How long Envoys see it draining, and the program goes on, after a signal to end
+    /// Time between a signal to end and the end of the program, in which the instance is draining
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     pub(super) drain: std::time::Duration,
     /// A check that Pilotfish runs against the port; an instance that fails gets no requests. May repeat
@@ -65,7 +65,7 @@ pub(crate) struct Register {
     pub(super) command: Vec<OsString>,
 }
 
-/// How the registration API is reached.
+/// Address of the registration API, and credentials for it.
 #[derive(Args, Debug)]
 pub(crate) struct ServerArgs {
     /// Pilotfish's --registration-address, with https:// where it has a certificate; several are tried in
@@ -78,13 +78,13 @@ pub(crate) struct ServerArgs {
         value_name = "URL"
     )]
     pub(super) servers: Vec<String>,
-    /// A file with the token that tells who we are; read again when it changes
+    /// A file with the token that authenticates this client; read again when it changes
     #[arg(long, env = "PILOTFISH_REGISTRATION_TOKEN_FILE", value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
     /// CAs of the server's certificate in PEM [default: those of the system]
     #[arg(long, env = "PILOTFISH_REGISTRATION_CA_FILE", value_name = "FILE")]
     pub(super) ca_file: Option<PathBuf>,
-    /// Our certificate in PEM, which tells who we are
+    /// Certificate of this client in PEM, for mutual TLS
     #[arg(long, env = "PILOTFISH_REGISTRATION_CERT_FILE", requires = "key_file", value_name = "FILE")]
     pub(super) cert_file: Option<PathBuf>,
     /// Its key in PEM

@@ -43,11 +43,11 @@ const EXAMPLES: usize = 10;
 
 /// A change to plan.
 pub struct Planned {
-    /// The current world.
+    /// The world before the change.
     pub before: Arc<World>,
     /// The world after the change.
     pub after: Arc<World>,
-    /// Difference between them.
+    /// The difference between both worlds.
     pub changes: ChangeSet,
     /// Number of objects that differ.
     pub objects: usize,
@@ -92,7 +92,7 @@ struct Found {
     places: HashMap<ChangeKey, usize>,
     /// Results for proxies with shared resources, by the addresses of those in memory.
     compared: HashMap<Vec<usize>, Compared>,
-    /// Changed objects.
+    /// Keys of the changed objects.
     objects: BTreeSet<String>,
     changes: Vec<(PlanChange, Vec<String>)>,
     /// Indexes of the changes of a group of proxies, with their names.

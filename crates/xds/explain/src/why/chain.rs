@@ -13,9 +13,9 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arriving<'a> {
     pub(super) port: u64,
-    /// Possible destination addresses.
+    /// Destination addresses, any of which is possible.
     pub(super) addresses: Vec<IpAddr>,
-    /// True for TLS.
+    /// True if the connection uses TLS.
     pub(super) tls: bool,
     /// Possible server names of TLS.
     pub(super) server_names: Vec<&'a str>,

@@ -105,7 +105,7 @@ struct Way {
 
 /// Result of a step.
 enum Next<T> {
-    /// The walk continues.
+    /// The walk continues with this value.
     On(T),
     /// The walk ends, with the outcome.
     End(String),

@@ -22,7 +22,7 @@ pub(super) enum Truth {
     Yes,
     /// The actual and the required fact, for each alternative.
     No(Vec<(String, String)>),
-    /// The unknown fact.
+    /// A fact that the result depends on, and that is unknown.
     Depends(String),
 }
 
@@ -106,9 +106,7 @@ fn eval(rule: &Value, arrival: &Arrival<'_>, negated: bool) -> Truth {
 }
 
 struct Leaf {
-    /// Actual fact.
     fact: String,
-    /// Required fact.
     wanted: String,
     holds: Known<bool>,
 }

@@ -8,7 +8,7 @@ pub struct Request {
     pub host: String,
     /// Port; `None` for the service's own.
     pub port: Option<u32>,
-    /// Path with query.
+    /// Path of the request, with its query.
     pub path: String,
     pub method: String,
     /// Headers, by lower-case name.

@@ -177,7 +177,7 @@ fn alias_target(service: &Service) -> Option<&str> {
     service.kubernetes.as_ref()?.external_name.as_deref()
 }
 
-/// What is wrong with a registry.
+/// Failure of a registry, as text; `None` for a healthy one.
 fn trouble(registry: &pilotfish_api::Registry) -> Option<String> {
     let since = registry.failing_since.as_deref().unwrap_or_default();
     match (&registry.failure, registry.synced) {

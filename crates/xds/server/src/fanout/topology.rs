@@ -166,11 +166,11 @@ impl Topic {
 pub(crate) struct Topology {
     groups: HashMap<GroupKey, Made>,
     next_group: u64,
-    /// Wildcard subscriptions.
+    /// Collections of wildcard subscriptions, with the parts that they share.
     wholes: Wholes,
     /// Groups of each whole, by its id.
     followers: HashMap<u64, Groups>,
-    /// Subscriptions by name.
+    /// Subscriptions by name, of each type and view.
     topics: HashMap<(ResourceType, ViewId), Topic>,
     /// Views of several parts with a topic, by part.
     views: HashMap<(ResourceType, ViewId), Vec<ViewId>>,

@@ -133,9 +133,9 @@ pub(crate) struct Request<'a> {
     pub(crate) nonce: &'a str,
     /// `resource_names` or, in delta, `resource_names_subscribe`.
     pub(crate) names: Strings<'a>,
-    /// `resource_names_unsubscribe` (delta only).
+    /// Field `resource_names_unsubscribe` (delta only).
     pub(crate) unsubscribe: Strings<'a>,
-    /// `initial_resource_versions` (delta only).
+    /// Field `initial_resource_versions` (delta only).
     pub(crate) initial: Pairs<'a>,
     /// `error_detail`: set if the client refused a response.
     pub(crate) error: Option<&'a [u8]>,

@@ -135,7 +135,7 @@ pub(crate) struct About<'a> {
 }
 
 impl<'a> About<'a> {
-    /// Without a `control_plane`.
+    /// Description of a response without a `control_plane`.
     pub(crate) fn of(type_url: &'a str, version: u64) -> Self {
         Self { type_url, version, control_plane: None }
     }

@@ -107,7 +107,7 @@ pub(super) fn only_status(code: Code, message: &str) -> Response<()> {
     response
 }
 
-/// Status as trailers.
+/// Trailers `grpc-status` and `grpc-message` of a status.
 pub(super) fn status(code: Code, message: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from(i32::from(code)));
