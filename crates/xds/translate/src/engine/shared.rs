@@ -157,7 +157,7 @@ impl Shared {
         one.downcast().unwrap_or(value)
     }
 
-    /// Interns encoded routes.
+    /// Returns the shared copy of encoded routes.
     pub(crate) fn routes(&self, routes: Bytes) -> Bytes {
         if routes.is_empty() {
             return routes;

@@ -1,4 +1,4 @@
-//! Patches on listeners, listener filters and filter chains. What is inside of a chain is in `filters.rs`.
+//! Patches on listeners, listener filters and filter chains. The filters of a chain are in `filters.rs`.
 
 use super::clusters::merge_config;
 use super::filters::patch_network_filters;
@@ -21,7 +21,7 @@ const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
 /// The transport socket of a chain that names none.
 const RAW_BUFFER: &str = "envoy.transport_sockets.raw_buffer";
 
-/// What patches of a listener match.
+/// Patches for the listeners of one context.
 pub(super) struct Patching<'a> {
     pub(super) patches: &'a [Arc<Patch>],
     pub(super) context: TrafficClass,
@@ -114,7 +114,7 @@ fn port(listener: &Listener) -> Option<u32> {
     }
 }
 
-/// Whether a patch means the chain, the listener being meant.
+/// True if a patch matches a filter chain of a listener that it matches.
 pub(super) fn chain_matches(listener: &Listener, chain: &FilterChain, patch: &Patch) -> bool {
     let Some(matches) = &patch.matches.listener else { return true };
     let criteria = chain.filter_chain_match.as_ref();

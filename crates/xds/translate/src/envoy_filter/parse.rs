@@ -17,7 +17,7 @@ use prost_reflect::DynamicMessage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One patch, read.
+/// A patch with its parsed value.
 #[derive(Clone, PartialEq)]
 pub(super) struct Patch {
     pub(super) apply_to: ApplyTo,
@@ -127,7 +127,7 @@ fn check_patch(path: &str, written: &EnvoyConfigObjectPatch) -> Vec<Problem> {
 /// The filter that ends each list of HTTP filters.
 const ROUTER: &str = "envoy.filters.http.router";
 
-/// Whether an HTTP filter comes behind the last one.
+/// True if an HTTP filter is inserted after the router filter, which must be the last one.
 fn goes_behind_router(written: &EnvoyConfigObjectPatch, value: &DynamicMessage) -> bool {
     let operation = written.patch.as_ref().map(|patch| patch.operation);
     let listener = written.r#match.as_ref().and_then(|matches| matches.listener.as_ref());

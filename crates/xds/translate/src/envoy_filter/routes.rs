@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// speak of the former.
 pub(crate) type ServicePorts = BTreeMap<u32, BTreeSet<u32>>;
 
-/// Patches a route configuration that is sent by itself; no patch removes one.
+/// Patches a route configuration that is a resource of its own (RDS); no patch removes one.
 pub(crate) fn patch_routes(
     cx: &Cx<'_>,
     patches: &Patches,

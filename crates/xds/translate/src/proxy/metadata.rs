@@ -61,7 +61,7 @@ impl Metadata {
         place.ok().and_then(|place| self.read.get(place)).map_or("", |(_, value)| value)
     }
 
-    /// Whether a key, of whatever name, has that value. One that is not there has the empty one.
+    /// True if a key, of whatever name, has that value. An absent key has the empty value.
     pub(super) fn has(&self, key: &str, value: &str) -> bool {
         if READ.binary_search(&key).is_ok() {
             return self.get(key) == value;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What kind of client a proxy is.
+/// Kind of client, by the node id and `GENERATOR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyKind {
     /// An Envoy beside a workload.
@@ -21,10 +21,10 @@ pub enum ProxyKind {
     Grpc,
 }
 
-/// How traffic reaches a sidecar (`INTERCEPTION_MODE`).
+/// Redirection of a sidecar's traffic (`INTERCEPTION_MODE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InterceptionMode {
-    /// iptables REDIRECT.
+    /// iptables REDIRECT: source addresses are lost.
     #[default]
     Redirect,
     /// iptables TPROXY: source addresses are kept.
@@ -51,23 +51,23 @@ pub struct Proxy {
     pub namespace: Namespace,
     /// The DNS domain in which short names are completed: `<namespace>.svc.cluster.local`.
     pub dns_domain: Arc<str>,
-    /// `CLUSTER_ID`.
+    /// Cluster of the proxy (`CLUSTER_ID`).
     pub cluster: ClusterId,
-    /// `NETWORK`.
+    /// Network of the proxy (`NETWORK`).
     pub network: NetworkId,
-    /// `LABELS` with `STATIC_LABELS`.
+    /// Labels of the workload: `LABELS` with `STATIC_LABELS`.
     pub labels: Labels,
-    /// `STATIC_LABELS` alone.
+    /// Labels of the bootstrap alone (`STATIC_LABELS`).
     pub static_labels: Labels,
-    /// The node's locality.
+    /// Locality that the node reports.
     pub locality: Locality,
-    /// `INTERCEPTION_MODE`.
+    /// Redirection of its traffic (`INTERCEPTION_MODE`).
     pub interception: InterceptionMode,
-    /// Whether it has the filters that only Istio's build of Envoy has.
+    /// True if it has the filters that only Istio's build of Envoy has.
     pub istio_filters: bool,
     /// The plugins (WasmPlugin) that it can run.
     pub wasm: WasmSupport,
-    /// Whether it says that it has Envoy's filter for calls of Dubbo.
+    /// True if its node lists Envoy's filter for Dubbo calls.
     pub dubbo_proxy: bool,
     /// True if Istio's agent runs beside it (it sets `ISTIO_VERSION`), which serves workload certificates
     /// under the cluster name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so
@@ -78,7 +78,7 @@ pub struct Proxy {
     pub refuses_least_request: bool,
     /// The metadata whose value is a text, number or bool.
     pub metadata: Metadata,
-    /// Who its connection proved it to be; `None` when it proved nothing.
+    /// Identity that its connection proved; `None` without proof.
     pub identity: Option<Identity>,
     /// By which right it reads Secrets, where it has an identity.
     pub secret_access: SecretAccess,
@@ -95,9 +95,8 @@ pub struct Proxy {
 pub struct PodPort {
     /// The name, by which Services may mean it.
     pub name: Arc<str>,
-    /// The number.
     pub number: u32,
-    /// `TCP` or `UDP`.
+    /// Protocol in upper case: `TCP` or `UDP`.
     pub protocol: Arc<str>,
 }
 
@@ -112,11 +111,8 @@ impl PodPort {
 /// The workload identity of a certificate or token: `spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// The trust domain.
     pub trust_domain: Arc<str>,
-    /// The namespace.
     pub namespace: Namespace,
-    /// The service account.
     pub service_account: Arc<str>,
 }
 
@@ -150,7 +146,7 @@ pub enum NodeError {
     /// No node, or one without id, in the first request.
     #[error("the first request has no node id")]
     NoId,
-    /// Not `type~ip~name.namespace~domain`.
+    /// The node id is not of the form `type~ip~name.namespace~domain`.
     #[error(
         "node id {0:?} is not of the form TYPE~IP~NAME.NAMESPACE~DNS-DOMAIN, as in \
          sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local"
@@ -184,13 +180,13 @@ const MAX_POD_PORTS: usize = 256;
      proves {proven}"
 )]
 pub struct NotItsIdentity {
-    /// The node's id.
+    /// Id of the node, as received.
     pub node: String,
     /// The namespace that it names.
     pub namespace: Namespace,
     /// The service account that it names; empty for any.
     pub service_account: String,
-    /// What was proven.
+    /// Identities that the connection proved, joined by commas.
     pub proven: String,
 }
 
@@ -321,13 +317,13 @@ impl Proxy {
         self.metadata.get(key)
     }
 
-    /// Whether a metadata value is that text, of whatever key; one that is not there is empty.
+    /// True if a metadata value, of whatever key, is that text. An absent value is empty.
     #[must_use]
     pub fn has_meta(&self, key: &str, value: &str) -> bool {
         self.metadata.has(key, value)
     }
 
-    /// Whether a metadata value reads as true (`true` or `1`).
+    /// True if a metadata value reads as true (`true` or `1`).
     #[must_use]
     pub fn meta_flag(&self, key: &str) -> bool {
         matches!(self.meta(key), "true" | "1")
@@ -350,7 +346,7 @@ impl Proxy {
         size_of::<Self>() + labels + texts
     }
 
-    /// Whether an extension of a node counts: the others need not be kept.
+    /// True if an extension of a node is read; others need not be kept.
     #[must_use]
     pub fn reads_extension(name: &str) -> bool {
         name == ISTIO_EXTENSION || name == DUBBO_PROXY
@@ -366,13 +362,13 @@ impl Proxy {
         }
     }
 
-    /// Whether it has an IPv4 address.
+    /// True if it has an IPv4 address.
     #[must_use]
     pub fn ipv4(&self) -> bool {
         self.ips.iter().any(IpAddr::is_ipv4)
     }
 
-    /// Whether it has an IPv6 address.
+    /// True if it has an IPv6 address.
     #[must_use]
     pub fn ipv6(&self) -> bool {
         self.ips.iter().any(IpAddr::is_ipv6)

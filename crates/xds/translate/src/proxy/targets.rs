@@ -17,9 +17,9 @@ pub(crate) struct Target {
     pub name: Arc<str>,
     /// Its host as it was written.
     pub written_host: Arc<str>,
-    /// Whether the service is known as `NAME.NAMESPACE` too.
+    /// True if the service is known as `NAME.NAMESPACE` too.
     pub has_short_name: bool,
-    /// Whether the service lies outside the mesh.
+    /// True if the service lies outside the mesh (`MESH_EXTERNAL`).
     pub mesh_external: bool,
     /// Creation time of the service: where two targets disagree, the older one decides.
     pub created: i64,
@@ -45,7 +45,7 @@ impl Target {
         }
     }
 
-    /// Whether another one leads from the same port to the same one.
+    /// True if the other target has the same service, service port and workload port.
     fn is_at(&self, other: &Self) -> bool {
         let place = |target: &Self| (target.port.id(), target.target_port);
         self.service == other.service && place(self) == place(other)
@@ -113,7 +113,7 @@ fn of_node(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     of_selecting(cx, &at, &proxy.labels, |_| true, number)
 }
 
-/// Whether a Service selects WorkloadEntries at all: headless ones and those outside the mesh do not.
+/// True if a Service can select WorkloadEntries: headless ones and those outside the mesh do not.
 fn can_select_entries(service: &Service) -> bool {
     service.resolution == Resolution::ClientSideLB && !service.mesh_external
 }

@@ -1,4 +1,4 @@
-//! Which services a namespace may see at all (`exportTo`).
+//! Services that a namespace may see (`exportTo`), before any Sidecar.
 
 use crate::engine::{Cx, Query};
 use crate::services::labels_of_namespace;

@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Results that may be unused. All unused results are among them.
 #[derive(Default)]
 pub(super) struct Candidates {
-    /// Oldest first.
+    /// Candidates, the oldest one first.
     nodes: Mutex<VecDeque<Arc<Node>>>,
     /// Bytes of results that stopped being roots since the last complete sweep.
     weight: AtomicUsize,

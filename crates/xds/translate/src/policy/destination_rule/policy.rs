@@ -12,7 +12,6 @@ use pilotfish_config::networking::{
 /// The parts of a traffic policy that are in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Policy<'a> {
-    /// Load balancing.
     pub load_balancer: Option<&'a LoadBalancerSettings>,
     /// Limits of connections and requests.
     pub connection_pool: Option<&'a ConnectionPoolSettings>,
@@ -20,11 +19,11 @@ pub(crate) struct Policy<'a> {
     pub outlier_detection: Option<&'a OutlierDetection>,
     /// TLS to the host.
     pub tls: Option<&'a ClientTlsSettings>,
-    /// Tunnels over HTTP.
+    /// Tunnels over HTTP CONNECT (`tunnel`).
     pub tunnel: Option<&'a TunnelSettings>,
-    /// PROXY protocol.
+    /// Header of the PROXY protocol on connections to endpoints.
     pub proxy_protocol: Option<&'a ProxyProtocol>,
-    /// Limit of retries.
+    /// Limit of concurrent retries, as a share of the requests.
     pub retry_budget: Option<&'a RetryBudget>,
 }
 

@@ -29,18 +29,18 @@ use pilotfish_proto::{Any, Duration, any, config_any};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How a proxy names itself in traces.
+/// Names of a proxy in its spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tags {
-    /// `service.istio.io/canonical-name`.
+    /// Label `service.istio.io/canonical-name` of the workload.
     pub service: Arc<str>,
-    /// `service.istio.io/canonical-revision`.
+    /// Label `service.istio.io/canonical-revision` of the workload.
     pub revision: Arc<str>,
-    /// `MESH_ID`.
+    /// Node metadata `MESH_ID`, sent as `istio.mesh_id`.
     pub mesh: Arc<str>,
-    /// `CLUSTER_ID`.
+    /// Node metadata `CLUSTER_ID`, sent as `istio.cluster_id`.
     pub cluster: Arc<str>,
-    /// `NAMESPACE`.
+    /// Node metadata `NAMESPACE`, sent as `istio.namespace`.
     pub namespace: Arc<str>,
     /// The service name of its spans, which is the node's cluster.
     pub service_name: Arc<str>,
@@ -57,11 +57,11 @@ pub(crate) struct Tags {
 pub(crate) struct Traced {
     /// The tracing; `None` when nothing is traced.
     pub tracing: Option<Tracing>,
-    /// Whether the request id decides which requests are traced.
+    /// True if the request id decides which requests are traced.
     pub sample_by_request_id: bool,
 }
 
-/// How long a collector may take where nothing is written.
+/// Default timeout of exports to a collector.
 const TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
 /// The tracing of one side of a proxy.
@@ -153,10 +153,10 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// What a provider is traced to with.
+/// Tracing settings of one provider.
 struct Tracer {
     tracing: Tracing,
-    /// Whether the tracer decides which requests are traced.
+    /// True if the tracer decides which requests are traced.
     samples_itself: bool,
 }
 
@@ -336,7 +336,7 @@ fn custom_tags(own: Option<&Tags>, written: &BTreeMap<String, Written>) -> Vec<C
     list
 }
 
-/// What authorization policies in dry-run mode would have decided.
+/// Tags with the decisions of authorization policies in dry-run mode.
 fn dry_run_tags() -> impl Iterator<Item = (String, custom_tag::Type)> {
     let parts = [("name", "effective_policy_id"), ("result", "engine_result")];
     ["allow", "deny"].into_iter().flat_map(move |action| {
@@ -356,7 +356,7 @@ fn dry_run_tags() -> impl Iterator<Item = (String, custom_tag::Type)> {
     })
 }
 
-/// Who the proxy is.
+/// Tags that identify the proxy (`istio.*`).
 fn istio_tags(tags: &Tags) -> impl Iterator<Item = (String, custom_tag::Type)> {
     let named = [
         ("canonical_revision", &tags.revision),

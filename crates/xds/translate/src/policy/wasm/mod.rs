@@ -35,10 +35,10 @@ pub(crate) struct Plugins {
     support: WasmSupport,
 }
 
-/// What of a filter chain decides over which plugins it has.
+/// Properties of a filter chain that decide which plugins it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
-    /// Which side the listener is on.
+    /// Side of the proxy that the listener is on.
     pub class: TrafficClass,
     /// The listener's port; to a workload, the workload's port.
     pub port: u32,
@@ -129,7 +129,7 @@ impl Plugins {
         refused.map(refusal).collect()
     }
 
-    /// The objects.
+    /// Objects of the plugins that are used, or that refuse traffic because they cannot run.
     #[must_use]
     pub(crate) fn provenance(&self) -> Vec<Origin> {
         let used = self.list.iter().filter(|extension| self.can_run(extension) || closes(extension));

@@ -1,4 +1,4 @@
-//! Which gateways there are, and the servers of each.
+//! Index of all gateways, and the servers of each.
 
 use crate::engine::{Cx, Query, reference};
 use crate::routing::gateway_api::ApiGateways;
@@ -49,7 +49,7 @@ impl Query for GatewayOf {
     }
 }
 
-/// What decides which routers have a Gateway.
+/// Header of a Gateway: the facts that decide which routers have it.
 fn header(object: &Typed<GatewaySpec>) -> GatewayHeader {
     GatewayHeader {
         id: GatewayId {

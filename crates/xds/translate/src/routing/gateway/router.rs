@@ -25,12 +25,11 @@ pub(crate) struct RouterGateways {
 /// A port of a Service that leads to the router.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Reached {
-    /// The Service.
     pub service: ServiceKey,
     pub port: u32,
     /// The port of the router.
     pub target: u32,
-    /// Whether servers of that port listen on the router's port rather than on their own.
+    /// True if servers of that port listen on the router's port rather than on their own.
     pub translates: bool,
 }
 

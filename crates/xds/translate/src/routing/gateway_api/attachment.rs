@@ -33,7 +33,7 @@ pub(super) struct Attachment {
     pub(super) listener: Arc<str>,
     /// Addresses of its requests: of the listener, or the ports of the Service that the route is for.
     pub(super) arrivals: Vec<Arrival>,
-    /// Whether the listener becomes a server.
+    /// True if the listener becomes a server.
     pub(super) is_served: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Binding {
     pub(super) gateway: Option<ObjectKey>,
     /// The controller of the parent's class.
     pub(super) controller: &'static str,
-    /// What the route is attached to there; at least one thing.
+    /// Attachments of the route at that parent, at least one.
     pub(super) result: Result<Vec<Attachment>, Problem>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Attached {
 }
 
 impl Attachment {
-    /// Whether this listener serves a host of the route: a listener that fits better has it for itself.
+    /// True if this listener serves a host of the route. A listener with a closer match serves it alone.
     pub(super) fn serves(&self, host: &str) -> bool {
         let ours = self.hostname.as_str();
         if !ours.is_empty() && !ours.starts_with('*') {

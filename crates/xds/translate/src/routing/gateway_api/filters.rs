@@ -14,7 +14,7 @@ use pilotfish_config::{Duration, StringMatch};
 use pilotfish_model::Kind;
 use std::collections::BTreeMap;
 
-/// What the origin `*` of a CORS filter stands for: a scheme, and anything that is no path behind it.
+/// Expression for the origin `*` of a CORS filter: a scheme and an authority, without a path.
 const ANY_ORIGIN: &str = r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s?#]+$";
 
 /// Applies the filters of a rule to its route.
@@ -172,7 +172,7 @@ fn cors(filter: &CorsFilter) -> CorsPolicy {
     }
 }
 
-/// Which origins one entry of a CORS filter allows. A `*` stands for any text.
+/// Matcher of the origins that an entry of a CORS filter allows. A `*` stands for any text.
 fn allowed(origin: &str) -> StringMatch {
     match origin.split_once('*') {
         None => StringMatch::Exact(origin.to_owned()),

@@ -56,7 +56,7 @@ pub(super) fn internal_name(gateway: &str, listener: &str) -> String {
     format!("{gateway}~{MADE}~{listener}")
 }
 
-/// Whether the Gateway's class is ours.
+/// True if the Gateway's class is of one of our controllers.
 fn is_ours(cx: &Cx<'_>, object: &Typed<KubernetesGateway>) -> bool {
     controller(cx, object).is_some()
 }

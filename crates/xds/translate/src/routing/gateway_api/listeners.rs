@@ -32,11 +32,11 @@ pub(super) struct Parent {
     pub(super) hosts: Vec<ServerHost>,
     /// The kinds of routes that may attach.
     pub(super) kinds: Vec<Kind>,
-    /// Whether it becomes a server. Routes are attached to others too, but lead nowhere.
+    /// True if it becomes a server. Routes attach to other listeners too, without effect.
     pub(super) is_served: bool,
 }
 
-/// What becomes of a listener.
+/// Outcome for a listener: its server, fault and conflict.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
     /// `None` for a listener that is not served.
@@ -47,7 +47,7 @@ pub(super) struct Outcome {
     pub(super) conflict: Option<Conflict>,
 }
 
-/// What is wrong with a listener: the condition that does not hold, the reason and a message.
+/// Fault of a listener: the condition that does not hold, the reason and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) condition: &'static str,
@@ -101,7 +101,7 @@ pub(super) fn kinds(listener: &Listener) -> Vec<Kind> {
     of_protocol.iter().copied().filter(is_asked).collect()
 }
 
-/// What becomes of a listener: the server, or why there is none.
+/// Returns the outcome for a listener: the server, or the reason for none.
 pub(super) fn outcome(cx: &Cx<'_>, owner: &ListenerOwner, listener: &Listener) -> Outcome {
     let conflict = conflicts::of(cx, owner, listener);
     match served(cx, owner, listener) {
@@ -224,7 +224,7 @@ fn namespaces(cx: &Cx<'_>, own: &Namespace, listener: &Listener) -> Vec<String> 
     match (allowed.from, &allowed.selector) {
         (FromNamespaces::All, _) => vec!["*".to_owned()],
         (FromNamespaces::Same, _) => vec![own.to_string()],
-        // Validation refuses a selector that is missing. Whatever comes by it all the same opens nothing.
+        // Validation refuses an absent selector. Any that arrives nevertheless matches no namespace.
         (FromNamespaces::None, _) | (FromNamespaces::Selector, None) => Vec::new(),
         (FromNamespaces::Selector, Some(selector)) => {
             let known = known_namespaces(cx).into_iter();

@@ -24,7 +24,7 @@ pub(super) struct Part {
     pub(super) hosts: Vec<String>,
     /// The gateway as `namespace/name`, or `mesh`.
     pub(super) gateway: Arc<str>,
-    /// Who sees it.
+    /// Namespaces that may see it (`exportTo`).
     pub(super) export_to: ExportTo,
     pub(super) created: i64,
     pub(super) http: Vec<Http>,

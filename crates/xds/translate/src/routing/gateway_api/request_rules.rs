@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) trait RequestRoute: KindSpec {
     type Rule: RequestRule;
 
-    /// What it wants to belong to.
+    /// Parents that the route names (`parentRefs`).
     fn parents(&self) -> &[ParentReference];
     fn hostnames(&self) -> &[String];
     fn rules(&self) -> &[Self::Rule];
@@ -35,7 +35,7 @@ pub(super) trait RequestRule {
     fn limit(&self, _route: &mut HttpRoute) {}
 }
 
-/// What rules of every kind have.
+/// Parts that rules of every kind have.
 pub(super) struct RuleParts<'a> {
     pub(super) name: Option<&'a String>,
     pub(super) filters: &'a [RouteFilter],

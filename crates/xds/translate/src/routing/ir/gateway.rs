@@ -22,7 +22,7 @@ impl GatewayId {
     }
 }
 
-/// Which routers have a gateway.
+/// Selection of the routers that have a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
     /// Those with these labels; all for none.
@@ -31,12 +31,11 @@ pub(crate) enum Selection {
     Services(Vec<Hostname>),
 }
 
-/// What decides who has a gateway.
+/// Facts that decide which routers have a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GatewayHeader {
-    /// Which gateway.
     pub id: GatewayId,
-    /// Which routers have it.
+    /// Selection of its routers.
     pub selection: Selection,
     /// Namespace of the routers, if a Gateway of the Gateway API has them: that of the Gateway, also for
     /// listeners of its ListenerSets. Else the gateway's own.
@@ -58,9 +57,8 @@ impl GatewayHeader {
 /// A gateway with its servers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Gateway {
-    /// Which gateway.
     pub id: GatewayId,
-    /// What it listens on.
+    /// Servers with their ports, hosts and TLS settings.
     pub servers: Vec<Server>,
     /// Namespace of the routers, as in the header.
     pub routers: Namespace,

@@ -19,10 +19,10 @@ pub(crate) struct VirtualServiceId {
     pub name: Arc<str>,
 }
 
-/// Whose rules of matching and of errors the routes follow.
+/// Dialect of routes: rules of matching, and of responses to errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum RouteDialect {
-    /// Those of VirtualService.
+    /// Rules of Istio's VirtualService: prefixes match characters.
     #[default]
     VirtualService,
     /// Those of Ingress: prefixes match whole path elements.
@@ -32,7 +32,7 @@ pub(crate) enum RouteDialect {
 }
 
 impl RouteDialect {
-    /// Whether a path prefix matches whole path elements only.
+    /// True if a path prefix matches whole path elements only.
     #[must_use]
     pub(crate) fn whole_elements(self) -> bool {
         self != Self::VirtualService
@@ -43,21 +43,20 @@ impl RouteDialect {
 /// [`VirtualServiceIr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VirtualServiceHeader {
-    /// Identifies it.
     pub id: VirtualServiceId,
     /// The hosts, names completed.
     pub hosts: Vec<Hostname>,
     /// The gateways as `namespace/name`, or `mesh`.
     pub gateways: Vec<Arc<str>>,
-    /// Who sees it.
+    /// Namespaces that may see it (`exportTo`).
     pub export_to: ExportTo,
-    /// Whether it hands some route to a delegate.
+    /// True if it hands some route to a delegate.
     pub delegates: bool,
-    /// Whether it has routes for TCP or TLS.
+    /// True if it has routes for TCP or TLS.
     pub has_streams: bool,
     /// Creation time: the oldest wins.
     pub created: i64,
-    /// Which dialect its routes are written in.
+    /// Dialect of its routes.
     pub dialect: RouteDialect,
 }
 
@@ -73,11 +72,10 @@ impl VirtualServiceHeader {
 /// A virtual service with its routes, names completed and delegates under them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VirtualServiceIr {
-    /// Identifies it.
     pub id: VirtualServiceId,
-    /// Which dialect its routes are written in.
+    /// Dialect of its routes.
     pub dialect: RouteDialect,
-    /// Routes of requests.
+    /// Routes of HTTP requests, in the order of matching.
     pub http: Vec<HttpRule>,
     /// Routes of TLS connections by SNI.
     pub tls: Vec<TlsRoute>,

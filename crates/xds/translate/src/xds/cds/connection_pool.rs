@@ -101,7 +101,7 @@ fn keepalive(draft: &mut Draft, mesh: &MeshConfig, own: Option<&TcpKeepalive>) {
         Some(UpstreamConnectionOptions { tcp_keepalive: Some(out), ..UpstreamConnectionOptions::default() });
 }
 
-/// How long connections live and how much goes over one.
+/// Sets idle timeout and lifetime of connections, and the number of requests and streams on one.
 fn http_options(draft: &mut Draft, settings: Option<&ConnectionPoolSettings>) {
     let Some(settings) = settings else { return };
     let (tcp, http) = (settings.tcp.as_ref(), settings.http.as_ref());

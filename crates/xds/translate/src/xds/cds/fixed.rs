@@ -32,7 +32,7 @@ const V6_SOURCE: &str = "::6";
 /// Socket of the SDS server that hands out the external credentials of a router.
 const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
 
-/// How long passed-through connections may be idle.
+/// Idle timeout of passed-through connections, in seconds.
 const IDLE_SECONDS: i64 = 300;
 
 pub(super) fn clusters(cx: &Cx<'_>, facets: &ProxyFacets) -> Vec<EncodedResource> {
@@ -132,7 +132,7 @@ fn first_source(families: IpFamilies) -> BindConfig {
     BindConfig { source_address: Some(socket(source)), ..BindConfig::default() }
 }
 
-/// The same where connections of both families may come.
+/// Source addresses where redirected connections of both families arrive.
 fn own_sources(families: IpFamilies) -> BindConfig {
     let extra = ExtraSourceAddress { address: Some(socket(V6_SOURCE)), ..ExtraSourceAddress::default() };
     let extra = (families == IpFamilies::Dual).then_some(extra);

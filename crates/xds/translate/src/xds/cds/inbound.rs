@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// most that Envoy's clock holds.
 const NEVER: Duration = Duration { seconds: 9_223_372_035, nanos: 0 };
 
-/// What a Unix socket is written with.
+/// Prefix of a Unix socket in `defaultEndpoint`.
 const UNIX: &str = "unix://";
 
 /// Where inbound traffic of a port goes.
@@ -40,7 +40,7 @@ enum Destination {
     Original,
     /// An address and port.
     Address(String, u32),
-    /// A Unix socket.
+    /// Path of a Unix socket.
     Pipe(String),
 }
 
@@ -121,7 +121,7 @@ struct Inbound<'a> {
     cx: &'a Cx<'a>,
     view: &'a InboundClusters,
     number: u32,
-    /// What is served there: of the first service, or of the ingress listener.
+    /// Served port: of the first service, or of the ingress listener.
     port: Port,
     destination: Destination,
     /// The service ports that lead there. The first decides where they disagree.

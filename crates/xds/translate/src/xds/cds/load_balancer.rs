@@ -126,10 +126,10 @@ fn set_policy(draft: &mut Draft, policy: LbPolicy) {
     draft.cluster.lb_policy = policy as i32;
 }
 
-/// What decides among localities.
+/// Setting that decides among localities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Locality<'a> {
-    /// Nothing.
+    /// No setting: localities do not count.
     Off,
     /// A setting of the rule or the mesh.
     Setting(&'a LocalityLoadBalancerSetting),

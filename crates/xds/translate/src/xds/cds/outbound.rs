@@ -133,7 +133,7 @@ pub(crate) const MAX_SERVICE_CLUSTERS: usize = 10_000;
 /// The most bytes of them (limit `service-clusters-bytes`).
 pub(crate) const MAX_SERVICE_CLUSTERS_BYTES: usize = 64 << 20;
 
-/// How many clusters a service may still have.
+/// Remaining number and bytes of clusters of a service.
 struct ClusterBudget {
     /// Subsets that each port may have.
     subsets: usize,
@@ -162,7 +162,7 @@ impl ClusterBudget {
         cluster
     }
 
-    /// What is told of what these objects would make.
+    /// Refusals for objects whose clusters would exceed a limit.
     fn refused(&self, objects: &[Origin]) -> Vec<Refusal> {
         let limit = match (self.too_many, self.has_bytes()) {
             (true, _) => format!("{MAX_SERVICE_CLUSTERS} clusters (limit service-clusters)"),
@@ -179,17 +179,17 @@ impl ClusterBudget {
     }
 }
 
-/// How a cluster is chosen.
+/// Kind of a cluster, by how requests select it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// By routes.
+    /// Selected by routes.
     Plain,
     /// By the SNI of mutual TLS that passes through: the client's TLS reaches the endpoint, so there is none
     /// of our own.
     BySni,
 }
 
-/// What all clusters of a service have in common.
+/// Builder of a service's clusters, with the values that all of them share.
 struct ServiceClusterBuilder<'a> {
     cx: &'a Cx<'a>,
     proxy: &'a ProxyFacets,
@@ -202,7 +202,7 @@ struct ServiceClusterBuilder<'a> {
     accounts: Vec<String>,
 }
 
-/// Which cluster of a service.
+/// Port, subset and mode of one cluster of a service.
 struct ClusterVariant<'a> {
     mode: Mode,
     port: &'a Port,
@@ -307,7 +307,7 @@ impl<'a> ServiceClusterBuilder<'a> {
         is_default.then(|| Draft::dynamic(name, cache))
     }
 
-    /// How endpoints are found. A subset whose rule has PASSTHROUGH never has any of its own.
+    /// Discovery type of a cluster. A subset with PASSTHROUGH has no endpoints of its own.
     fn kind(&self, variant: &ClusterVariant<'_>) -> Option<DiscoveryType> {
         let kind = draft::discovery(self.service, self.proxy.kind == ProxyKind::Router)?;
         let own = variant.subset.and_then(|subset| subset.traffic_policy.as_ref());
@@ -318,7 +318,8 @@ impl<'a> ServiceClusterBuilder<'a> {
         Some(if passthrough { DiscoveryType::OriginalDst } else { kind })
     }
 
-    /// What the cluster needs to find endpoints. `None` for a DNS cluster without any.
+    /// Sets the source of endpoints; returns the objects that made inline ones. `None` for a DNS cluster
+    /// without endpoints.
     fn discover(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) -> Option<Vec<Origin>> {
         if draft.is_dynamic() {
             return Some(Vec::new());
@@ -527,7 +528,7 @@ fn spiffe_path(identity: &str) -> Option<String> {
     Some(path.to_owned())
 }
 
-/// Whether a port has endpoints and all of them speak mutual TLS.
+/// Query: true if a port has endpoints and all of them speak mutual TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllSpeakMtls {
     service: ServiceKey,

@@ -28,23 +28,23 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
 };
 use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
-/// Envoy's TLS socket.
+/// Name of Envoy's TLS transport socket.
 pub(super) const TLS: &str = "envoy.transport_sockets.tls";
-/// Envoy's plain socket.
+/// Name of Envoy's plaintext transport socket.
 pub(super) const RAW_BUFFER: &str = "envoy.transport_sockets.raw_buffer";
 
-/// What is known of the other side of a cluster.
+/// Facts about the peer of a cluster.
 #[derive(Default)]
 pub(super) struct Peer<'a> {
     /// Identities of its endpoints.
     pub(super) accounts: &'a [String],
     /// The SNI, which names the service, port and subset.
     pub(super) sni: String,
-    /// Whether the mesh's mutual TLS is used without a rule (auto mTLS).
+    /// True if the mesh's mutual TLS is used without a rule (auto mTLS).
     pub(super) auto_mtls: bool,
-    /// Whether the identities also hold for TLS that a rule configures, as those of a ServiceEntry do.
+    /// True if the identities also hold for TLS that a rule configures, as those of a ServiceEntry do.
     pub(super) accounts_for_tls: bool,
-    /// Whether the rule is for selected workloads.
+    /// True if the rule is for selected workloads.
     pub(super) rule_selects: bool,
 }
 
@@ -228,7 +228,7 @@ fn name_host(draft: &mut Draft, sni: bool, verify: bool) {
     options.auto_san_validation |= verify;
 }
 
-/// How the peer's certificate is checked.
+/// Validation of the peer's certificate; `None` for a credential whose peer is not verified.
 fn validation(
     facets: &ProxyFacets,
     settings: &ClientTlsSettings,
@@ -316,9 +316,9 @@ mod secrets {
     };
     use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::SdsSecretConfig;
 
-    /// What a credential that is a ConfigMap begins with.
+    /// Prefix of a credential in a ConfigMap.
     pub(super) const CONFIG_MAP: &str = "configmap://";
-    /// How long a sidecar that starts waits for what never comes; 15 s would be the default.
+    /// Time that a starting sidecar waits for a secret that never comes; Envoy's default is 15 s.
     const UNUSABLE_WAIT: Duration = Duration { seconds: 0, nanos: 100_000_000 };
     /// Start of credentials that gateways ask another server for.
     const EXTERNAL: &str = "sds://";

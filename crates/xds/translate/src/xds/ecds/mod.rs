@@ -80,7 +80,7 @@ impl ExtensionView {
     }
 }
 
-/// Whether the image of any plugin is fetched with a secret.
+/// Query: true if the image of any plugin is fetched with a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AnyPullSecret;
 

@@ -22,14 +22,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AssignmentOf {
     pub(super) name: Arc<str>,
-    /// Whether the cluster is chosen by SNI: it then has only endpoints with mutual TLS.
+    /// True if the cluster is chosen by SNI: it then has only endpoints with mutual TLS.
     pub(super) sni_dnat: bool,
     pub(super) service: ServiceKey,
     /// The name of the service port.
     pub(super) port: Arc<str>,
     pub(super) rule: ByContent<ServiceRule>,
     pub(super) client_locality: ByContent<ClientLocality>,
-    /// The service's object.
+    /// Object that the service comes from.
     pub(super) provenance: Origin,
 }
 

@@ -21,17 +21,15 @@ pub(crate) struct ClientLocality {
     pub network: NetworkId,
     /// The networks whose endpoints it wants to see (`REQUESTED_NETWORK_VIEW`); empty for all.
     pub network_view: BTreeSet<NetworkId>,
-    /// Its IP families.
     pub families: IpFamilies,
     pub node: Arc<str>,
-    /// Where it runs.
     pub locality: Locality,
     /// Its labels that priorities compare.
     pub labels: Labels,
 }
 
 impl ClientLocality {
-    /// That of clients for which it does not matter, as part of queries.
+    /// Locality for queries whose result is the same for all clients.
     pub(crate) fn anywhere() -> &'static ByContent<Self> {
         static ANYWHERE: LazyLock<ByContent<ClientLocality>> =
             LazyLock::new(|| ByContent::new(Arc::default(), &()));
@@ -55,7 +53,7 @@ impl ClientLocality {
         whole.narrowed(networks, &used)
     }
 
-    /// What of it matters for one service.
+    /// Returns only the facets that matter for one service.
     #[must_use]
     pub(super) fn reduced(&self, cx: &Cx<'_>, rule: &ServiceRule) -> Self {
         let used = UsedFacets {
@@ -87,7 +85,7 @@ fn network_view(proxy: &Proxy) -> BTreeSet<NetworkId> {
     listed.filter(|network| !network.is_empty()).map(NetworkId::from).collect()
 }
 
-/// Which facets any service or rule uses.
+/// Query for the facets that any service or rule uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct UsedFacetsOf;
 

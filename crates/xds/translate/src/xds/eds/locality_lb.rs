@@ -1,4 +1,4 @@
-//! How traffic is spread over localities: shares, or priorities by labels and by distance.
+//! Locality load balancing: shares, or priorities by labels and by distance.
 
 use super::client_locality::ClientLocality;
 use super::group::{Group, Member};
@@ -6,7 +6,7 @@ use super::service_rule::Balance;
 use pilotfish_model::{Locality, topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many priorities a distance can be: same sub-zone, zone, region, region that takes over, any other.
+/// Number of priorities by distance: same sub-zone, zone, region, region that takes over, any other.
 const DISTANCES: u32 = 5;
 
 /// Number of steps between regions: own, the one that takes over, any other.
@@ -92,7 +92,7 @@ fn distribute(groups: &mut [Group], shares: &[(String, BTreeMap<String, u32>)], 
     }
 }
 
-/// Whether a locality is one of `region/zone/sub_zone`, where parts at the end may be left out or be `*`.
+/// True if a locality matches `region/zone/sub_zone`, where parts at the end may be absent or `*`.
 fn locality_matches(locality: &Locality, pattern: &str) -> bool {
     let mut parts = pattern.splitn(3, '/');
     let region = parts.next().unwrap_or_default();

@@ -24,23 +24,23 @@ pub(super) struct ServiceRule {
     pub(super) subset: BTreeMap<String, String>,
     /// The TLS mode of the client, where a rule sets one.
     pub(super) tls: Option<ClientTlsMode>,
-    /// How traffic is spread over localities.
+    /// Distribution of traffic over localities.
     pub(super) balance: Balance,
-    /// Whether unready endpoints are sent, marked as such.
+    /// True if unready endpoints are sent, marked as such.
     pub(super) unready: bool,
-    /// Whether draining endpoints are sent, marked as such.
+    /// True if draining endpoints are sent, marked as such.
     pub(super) draining: bool,
-    /// Whether only endpoints of the client's cluster count.
+    /// True if only endpoints of the client's cluster count.
     pub(super) cluster_local: bool,
     /// The type of registry whose endpoints `confined` is about: the service's own.
     pub(super) provider: Option<Provider>,
     /// Clusters whose endpoints only their own clients are sent.
     pub(super) confined: BTreeSet<ClusterId>,
-    /// Whether only endpoints of the client's node count.
+    /// True if only endpoints of the client's node count.
     pub(super) node_local: bool,
     /// The ServiceEntries whose endpoints count, where that makes a difference.
     pub(super) entries: BTreeSet<Arc<str>>,
-    /// The rule's objects.
+    /// Objects that the rule is made of.
     pub(super) provenance: Vec<Origin>,
 }
 
@@ -60,7 +60,7 @@ impl ServiceRule {
     }
 }
 
-/// How traffic is spread over localities.
+/// Distribution of traffic over localities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Balance {
     /// By the weights of the endpoints alone.
@@ -73,7 +73,7 @@ pub(super) enum Balance {
     Priorities {
         /// Label keys, or `key=value`.
         labels: Vec<String>,
-        /// Whether the distance counts.
+        /// True if the distance counts.
         distance: bool,
         /// Regions that take over, as `(from, to)`.
         regions: Vec<(String, String)>,
@@ -84,7 +84,7 @@ pub(super) enum Balance {
 }
 
 impl Balance {
-    /// What a setting means. Priorities need something that notices failing endpoints: `outlier`.
+    /// Distribution by a setting. Priorities need `outlier`, which finds failing endpoints.
     pub(super) fn of(setting: Option<&LocalityLoadBalancerSetting>, outlier: bool) -> Self {
         let Some(setting) = setting.filter(|setting| setting.enabled != Some(false)) else {
             return Self::Even;
@@ -119,7 +119,7 @@ impl Balance {
         Self::Priorities { labels, distance: false, regions: Vec::new() }
     }
 
-    /// Whether the client's locality counts.
+    /// True if the client's locality counts.
     pub(super) fn depends_on_locality(&self) -> bool {
         match self {
             Self::Even => false,
@@ -142,7 +142,7 @@ impl Balance {
 /// The settings of a DestinationRule for the endpoints of one port and subset.
 #[derive(Debug, Default)]
 pub(super) struct Ruled {
-    /// Whether the rule has the subset.
+    /// True if the rule has the subset.
     has_subset: bool,
     subset: BTreeMap<String, String>,
     tls: Option<ClientTlsMode>,
@@ -157,7 +157,7 @@ pub(super) struct Ruled {
 }
 
 impl Ruled {
-    /// Whether the rule has the subset that was asked for.
+    /// True if the rule has the requested subset.
     pub(super) fn has_subset(&self) -> bool {
         self.has_subset
     }

@@ -27,11 +27,11 @@ use pilotfish_proto::envoy::extensions::filters::network::http_connection_manage
 use pilotfish_proto::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
 use pilotfish_proto::{Duration, config_any};
 
-/// One connection manager.
+/// An HTTP connection manager, before it is built.
 #[derive(Clone, Debug)]
 pub(crate) struct Manager<'a> {
     pub(crate) base: &'a ListenerBase,
-    /// Which side of requests it is on.
+    /// Side of the requests: inbound, outbound or gateway.
     pub(crate) class: TrafficClass,
     /// The prefix of its statistics.
     pub(crate) stat_prefix: String,
@@ -45,12 +45,12 @@ pub(crate) struct Manager<'a> {
     pub(crate) port: u32,
     /// The DNS cache of the listener's service, if its hosts are looked up.
     pub(crate) hosts: Option<DnsCache>,
-    /// What policies put in.
+    /// Filters and settings that policies add.
     pub(crate) policies: &'a super::policies::Policies,
 }
 
 impl Manager<'_> {
-    /// The network filter.
+    /// Builds the network filter.
     pub(crate) fn filter(&self, cx: &Cx<'_>) -> Filter {
         filters::network("envoy.filters.network.http_connection_manager", &self.build(cx))
     }
@@ -90,7 +90,7 @@ impl Manager<'_> {
         manager
     }
 
-    /// What only managers of inbound traffic have: the name of the server, and who the client is.
+    /// Sets the fields of inbound managers only: the server's name, and the forwarded client certificate.
     fn apply_server(&self, config: &ProxyConfig, manager: &mut HttpConnectionManager) {
         let headers = config.proxy_headers.as_ref();
         apply_server_name(headers, manager);
@@ -241,7 +241,7 @@ fn apply_headers(headers: Option<&ProxyHeaders>, manager: &mut HttpConnectionMan
     }
 }
 
-/// What happens to the header with the client's certificate; `default` where nothing is written.
+/// Handling of the header with the client's certificate; `default` without a setting.
 pub(crate) fn forward_details(written: Forward, default: ForwardClientCertDetails) -> i32 {
     match written {
         Forward::Undefined => default,

@@ -20,7 +20,7 @@ pub(super) fn of(config: &ProxyConfig, is_gateway: bool) -> Option<Effective> {
     }))
 }
 
-/// Settings in force.
+/// Settings in force, with those of the profile.
 pub(super) struct Effective(ConnectionSettings);
 
 impl Effective {

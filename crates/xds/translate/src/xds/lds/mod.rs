@@ -59,7 +59,7 @@ impl ListenerView {
         }
     }
 
-    /// Whether the part holds the listeners that patches add.
+    /// True if the part holds the listeners that patches add.
     pub(crate) fn has_added(&self) -> bool {
         !matches!(self, Self::Inbound(_))
     }

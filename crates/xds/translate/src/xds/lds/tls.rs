@@ -12,10 +12,10 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3 as tls;
 use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 use std::collections::BTreeSet;
 
-/// What a TLS connection is used for, which decides the ALPN protocols.
+/// Payload of a TLS connection, which decides the ALPN protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsPayload {
-    /// Requests.
+    /// HTTP requests, of any version.
     Http,
     /// A stream of bytes.
     Tcp,

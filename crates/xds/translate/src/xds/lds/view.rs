@@ -1,4 +1,4 @@
-//! What the listeners of a sidecar depend on.
+//! Views for listeners: the facets of a proxy that they depend on.
 
 use crate::engine::{Cx, Query};
 use crate::envoy::DnsCache;
@@ -21,29 +21,29 @@ use pilotfish_model::{Labels, Namespace, Resolution};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What every listener of a proxy depends on.
+/// Facets that every listener of a proxy depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ListenerBase {
-    /// Which services it sees.
+    /// Scope of the services that it sees.
     pub scope: Scope,
     pub families: IpFamilies,
-    /// Whether redirected connections of both families reach it.
+    /// True if redirected connections of both families reach it.
     pub both_redirected: bool,
     /// The DNS cache for hosts without a service, if the proxy looks them up.
     pub unknown_hosts: Option<Arc<DnsCache>>,
-    /// How traffic reaches it.
+    /// Redirection of its traffic.
     pub interception: InterceptionMode,
-    /// Whether it has the filters that only Istio's build of Envoy has.
+    /// True if it has the filters that only Istio's build of Envoy has.
     pub istio_filters: bool,
     /// The plugins that it can run.
     pub wasm: WasmSupport,
-    /// Whether an agent hands out workload certificates.
+    /// True if an agent provides workload certificates.
     pub agent: bool,
-    /// Whether it accepts HTTP/1.0.
+    /// True if it accepts HTTP/1.0.
     pub http10: bool,
     /// `IDLE_TIMEOUT` for connections; empty for none.
     pub idle_timeout: Arc<str>,
-    /// How it names itself in traces.
+    /// Names of the proxy in its spans.
     pub tags: Arc<Tags>,
     /// Its labels, as far as the selector of some policy names them.
     pub labels: Labels,
@@ -51,48 +51,48 @@ pub(crate) struct ListenerBase {
     pub proxy_config: Arc<str>,
 }
 
-/// What the listeners for traffic out of a sidecar depend on.
+/// Facets that the listeners for traffic out of a sidecar depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OutboundView {
-    /// What all listeners depend on.
+    /// Facets that all listeners depend on.
     pub base: Arc<ListenerBase>,
-    /// Which addresses of services it uses.
+    /// Facets that the addresses of services depend on.
     pub addresses: AddressView,
-    /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
+    /// True if it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
     pub unprivileged: bool,
     /// The ports that its own listeners have, sorted.
     pub reserved: Arc<[u32]>,
-    /// Whether it has the filter for calls of Dubbo.
+    /// True if it has the filter for Dubbo calls.
     pub dubbo_proxy: bool,
     /// The port of the explicit HTTP proxy (`HTTP_PROXY_PORT`); 0 for the mesh's.
     pub http_proxy_port: u32,
-    /// Whether connections are balanced exactly over threads.
+    /// True if connections are balanced exactly over threads.
     pub exact_balance: bool,
 }
 
-/// What the listeners for traffic out of one sidecar depend on.
+/// Facets that the listeners for traffic out of one sidecar depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OwnOutboundView {
-    /// The same for most sidecars of a namespace.
+    /// View that most sidecars of a namespace share.
     pub shared: Arc<OutboundView>,
     /// Its own address, where clients of a service connect to it directly.
     pub own_endpoint: Option<IpAddr>,
 }
 
-/// What the listeners for traffic to a sidecar's workload depend on.
+/// Facets that the listeners for traffic to a sidecar's workload depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InboundView {
-    /// What all listeners depend on.
+    /// Facets that all listeners depend on.
     pub base: Arc<ListenerBase>,
-    /// What its workload serves.
+    /// Service ports that lead to its workload.
     pub targets: Arc<[Target]>,
     /// Its address, where a Sidecar declares ports.
     pub own_address: Option<IpAddr>,
-    /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
+    /// True if it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
     pub unprivileged: bool,
     /// The ports that its own listeners have, sorted.
     pub reserved: Arc<[u32]>,
-    /// Whether connections are balanced exactly over threads.
+    /// True if connections are balanced exactly over threads.
     pub exact_balance: bool,
 }
 
@@ -185,7 +185,7 @@ impl Query for AnyStopsPropagation {
     }
 }
 
-/// Whether requests of any proxy may be traced.
+/// Query: true if requests of some proxy may be traced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AnyTracing;
 
@@ -211,7 +211,7 @@ impl OwnOutboundView {
 }
 
 impl OutboundView {
-    /// The view without what tells workloads apart in traces.
+    /// The view without the names of the workload in spans.
     #[must_use]
     pub(super) fn untagged(view: &Arc<Self>) -> Arc<Self> {
         if *view.base.tags == Tags::default() {
@@ -283,14 +283,14 @@ fn is_global(ip: &IpAddr) -> bool {
     !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || link_local)
 }
 
-/// Whose policies count for listeners.
+/// Side of a proxy whose policies count for its listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     /// A sidecar's, for traffic out of its workload.
     Client,
     /// A sidecar's, for traffic to its workload.
     Server,
-    /// A router's.
+    /// A router, for all of its traffic.
     Gateway,
 }
 
@@ -302,7 +302,7 @@ fn selected_labels(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels, side: Side) -> L
     let pairs = |labels: &Labels| labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
     Arc::new(match side {
         Side::Server => return policies,
-        // Who connects to a gateway has no labels.
+        // Clients of a gateway have no labels.
         Side::Gateway => policies.with(pairs(&rules())),
         Side::Client => {
             let sources = Arc::new(cx.get(&SourceLabels::Connections).of(labels));
@@ -323,7 +323,7 @@ pub(super) fn policy_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels,
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectorsIn {
     namespace: Namespace,
-    /// Whether policies count that decide over who may come in.
+    /// True if policies that authorize or authenticate clients count too.
     security: bool,
 }
 

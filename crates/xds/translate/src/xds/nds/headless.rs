@@ -45,7 +45,7 @@ pub(super) struct Headless {
 /// One pod with a host name.
 #[derive(Debug, PartialEq)]
 pub(super) struct Pod {
-    /// `<hostname>.<subdomain>`.
+    /// Name `<hostname>.<subdomain>` of the pod.
     pub(super) name: String,
     pub(super) addresses: Vec<String>,
     pub(super) own_cluster: bool,

@@ -22,9 +22,9 @@ const CLUSTER_SET: &str = ".clusterset.local";
 /// The facets of a proxy that its name table may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NameTableView {
-    /// Which services it sees.
+    /// Scope of the services that it sees.
     pub scope: Scope,
-    /// Which of their addresses it uses.
+    /// Facets that the addresses of services depend on.
     pub addresses: AddressView,
     /// Its place, where some service is known by its endpoints.
     headless: Option<HeadlessView>,
@@ -97,7 +97,7 @@ impl NameTableView {
     }
 }
 
-/// Whether any service is known by the addresses of its endpoints.
+/// Query: true if any service is known by the addresses of its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AnyHeadless;
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// Domains of one route configuration, each in one virtual host only.
 pub(super) struct Domains<'a> {
     view: &'a RouteView,
-    /// Whether ports in the `Host` header are ignored, so that domains need none.
+    /// True if ports in the `Host` header are ignored, so that domains need none.
     ignore_port: bool,
     taken: BTreeSet<String>,
     /// Full names of services and of their virtual hosts.

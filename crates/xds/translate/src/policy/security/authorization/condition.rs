@@ -16,7 +16,7 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, ValueMatcher};
 pub(super) enum Match {
     /// More is let through.
     Admits,
-    /// Less is.
+    /// Less is let through.
     Excludes,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Condition<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Untestable;
 
-/// Whether untestable values make the whole rule useless, or are just left out.
+/// Handling of values that cannot be tested: the whole rule is dropped, or only these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Untested {
     /// For what is allowed: the rule must not allow more than was meant.
@@ -80,7 +80,7 @@ impl Untested {
         }
     }
 
-    /// What it leads to that one of the values, or none of the others, is there.
+    /// Effect of `values`: one of them must be present.
     fn values(self) -> Match {
         if self == Self::DropsRule { Match::Admits } else { Match::Excludes }
     }

@@ -35,13 +35,13 @@ fn is_usable_name(provider: &str) -> bool {
         && !provider.ends_with('-')
 }
 
-/// How long an answer may take where nothing is written: the DestinationRule of the service decides.
+/// Default timeout of a check; so long that the DestinationRule of the service decides.
 const TIMEOUT: Duration = Duration { seconds: 600, nanos: 0 };
 
 /// The ext_authz filters of a service.
 #[derive(Clone, Debug)]
 pub(super) struct Authorizer {
-    /// About requests.
+    /// Filter for requests (HTTP).
     pub(super) http: HttpFilter,
     /// For connections, where the service supports them.
     pub(super) tcp: Option<Filter>,

@@ -4,7 +4,7 @@
 use super::matchers::{any_text, exact, prefix, regex};
 use pilotfish_proto::envoy::r#type::matcher::v3::StringMatcher;
 
-/// How certificates write identities.
+/// Scheme of identities in certificates (SPIFFE).
 const SCHEME: &str = "spiffe://";
 
 /// Identities of a namespace; `*` stands for any text.

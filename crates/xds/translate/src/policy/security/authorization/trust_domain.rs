@@ -6,7 +6,7 @@ use crate::engine::Cx;
 #[derive(Clone, Debug)]
 pub(super) struct TrustDomains(Vec<String>);
 
-/// What policies may write for the trust domain, whatever it is.
+/// Name in policies for the trust domain of the mesh, whatever that is.
 const LOCAL: &str = "cluster.local";
 
 impl TrustDomains {
@@ -61,7 +61,7 @@ impl TrustDomains {
     }
 }
 
-/// Whether a written domain, perhaps with a `*` at one end, covers a domain.
+/// True if a written domain, which may have a `*` at one end, covers a domain.
 fn covers(written: &str, domain: &str) -> bool {
     written == domain
         || written.strip_suffix('*').is_some_and(|start| domain.starts_with(start))

@@ -88,7 +88,7 @@ fn made_rule(
     Object::new(ObjectMeta::of(key), content).typed()
 }
 
-/// What policies of a namespace are attached to, each target with the policies that count there.
+/// Targets of the policies of a namespace, each with the policies that count there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AttachedPoliciesIn(Namespace);
 

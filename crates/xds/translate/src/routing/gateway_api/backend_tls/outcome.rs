@@ -1,4 +1,4 @@
-//! What becomes of a policy, for its status.
+//! Outcome of a policy, for its status.
 
 use super::{AttachedPoliciesIn, is_ignored, target, trust};
 use crate::engine::{Cx, Query};
@@ -8,7 +8,7 @@ use pilotfish_config::gateway_api::{BackendTlsPolicy, PolicyTargetReference};
 use pilotfish_model::{Hostname, Namespace};
 use std::sync::Arc;
 
-/// What becomes of one policy.
+/// Query for the outcome of one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::routing::gateway_api) struct PolicyOutcomeOf {
     pub(in crate::routing::gateway_api) namespace: Namespace,
@@ -20,13 +20,13 @@ pub(in crate::routing::gateway_api) struct PolicyOutcomeOf {
 pub(in crate::routing::gateway_api) struct PolicyOutcome {
     /// Why its authorities cannot be used.
     pub(in crate::routing::gateway_api) fault: Option<Fault>,
-    /// How many references to authorities are not used beside the first.
+    /// Number of unused references to authorities: all but the first.
     pub(in crate::routing::gateway_api) unused_authorities: usize,
     /// For each target whether the policy is in force there.
     pub(in crate::routing::gateway_api) targets: Vec<TargetOutcome>,
 }
 
-/// What becomes of a policy at a target.
+/// Outcome of a policy at one target.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::routing::gateway_api) struct TargetOutcome {
     pub(in crate::routing::gateway_api) reference: PolicyTargetReference,

@@ -29,13 +29,13 @@ use pilotfish_proto::envoy::extensions::filters::listener::proxy_protocol::v3::P
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the listeners of a router depend on.
+/// Facets that the listeners of a router depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GatewayView {
-    /// What all listeners depend on.
+    /// Facets that all listeners depend on.
     pub base: Arc<ListenerBase>,
     pub gateways: RouterGateways,
-    /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
+    /// True if it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
     pub unprivileged: bool,
     /// The cluster of the SDS server that hands out its files.
     pub files_from: &'static str,
@@ -117,7 +117,7 @@ impl TakenNames {
     }
 }
 
-/// What all listeners of one port are built with.
+/// Builder of the listeners of one port.
 struct Builder<'a> {
     cx: &'a Cx<'a>,
     view: &'a GatewayView,

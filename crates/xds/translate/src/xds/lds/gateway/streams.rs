@@ -82,7 +82,7 @@ fn stream_route<'a>(server: &MergedServer, rule: &'a VirtualServiceIr) -> Option
     of_tls.map(|route| route.route.as_slice()).or_else(|| of_tcp().map(|route| route.route.as_slice()))
 }
 
-/// Whether the clients are of the mesh: proxies exchange metadata with those.
+/// True if the clients are of the mesh: proxies exchange metadata with those.
 fn is_of_mesh(server: &MergedServer) -> bool {
     server.spec.tls.as_ref().is_some_and(|tls| tls.mode == ServerTlsMode::IstioMutual)
 }

@@ -31,7 +31,7 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
 use pilotfish_proto::envoy::r#type::matcher::v3::StringMatcher;
 use pilotfish_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
-/// How a server ends TLS; `None` where it does not.
+/// Transport socket of a server that terminates TLS; `None` for others.
 pub(super) fn socket(builder: &Builder<'_>, server: &MergedServer) -> Option<TransportSocket> {
     let settings = server.spec.tls.as_ref().filter(|_| server.is_tls() && !server.passes_through())?;
     let context = DownstreamTlsContext {
@@ -86,7 +86,7 @@ fn credentials(settings: &ServerTlsSettings) -> Vec<&str> {
     }
 }
 
-/// Whether clients show a certificate, or may.
+/// True if clients must or may present a certificate.
 fn verifies_client(settings: &ServerTlsSettings) -> bool {
     matches!(settings.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual)
 }

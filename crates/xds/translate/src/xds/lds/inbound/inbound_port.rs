@@ -29,13 +29,13 @@ pub(super) struct InboundPort {
     pub(super) cluster: String,
     /// The address in the chain's name, and what is bound.
     pub(super) bind: Arc<str>,
-    /// Whether the port is really bound.
+    /// True if the listener binds the port itself.
     pub(super) bind_to_port: bool,
-    /// Whether it takes what no other inbound port takes.
+    /// True if it takes connections to ports without an inbound port.
     pub(super) passthrough: bool,
     /// The Sidecar that it comes from.
     pub(super) metadata: Option<Metadata>,
-    /// What made it.
+    /// Objects that it comes from.
     pub(super) provenance: Vec<Origin>,
 }
 
