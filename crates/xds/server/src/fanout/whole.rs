@@ -191,7 +191,7 @@ pub(crate) struct Wholes {
 #[derive(Debug)]
 struct Place {
     whole: Arc<Whole>,
-    /// Wholes that extend this one.
+    /// Ids of the wholes that are built over this one.
     over: Vec<u64>,
     /// True if some group has it.
     is_followed: bool,

@@ -182,7 +182,7 @@ impl ClusterBudget {
 /// Kind of a cluster, by how requests select it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Selected by routes.
+    /// Selected by the routes of proxies.
     Plain,
     /// By the SNI of mutual TLS that passes through: the client's TLS reaches the endpoint, so there is none
     /// of our own.
