@@ -30,7 +30,7 @@ impl Envoy {
         let status = self.child.wait().await;
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         anyhow::anyhow!(
-            "Envoy ended by itself: {status}\nhint: its log is above; is port {} free?",
+            "Envoy exited unexpectedly: {status}\nhint: its log is above; is port {} free?",
             self.port
         )
     }

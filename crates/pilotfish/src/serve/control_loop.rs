@@ -21,5 +21,5 @@ async fn run(control: Control, messages: mpsc::Receiver<ControlMessage>) -> Resu
     })?;
     // The sender is dropped when the loop returns or panics.
     let _ = dead.await;
-    bail!("ended by itself")
+    bail!("ended unexpectedly")
 }

@@ -31,7 +31,7 @@ async fn take_part(elector: Elector, work: impl Future<Output = Result<()>>, sto
     let mut elector = tokio::spawn(elector.run(async { drop(released.await) }));
     tokio::select! {
         ended = work => return ended,
-        ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
+        ended = &mut elector => bail!("the election ended unexpectedly: {ended:?}"),
         () = stop.requested() => {}
     }
     // The work has stopped, so the next replica may lead.

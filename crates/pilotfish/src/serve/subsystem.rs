@@ -126,7 +126,7 @@ impl Running {
     pub(crate) async fn ended(&mut self) -> anyhow::Error {
         match self.next_end().await {
             None => std::future::pending().await,
-            Some((name, Ok(()))) => anyhow::anyhow!("{name} ended by itself"),
+            Some((name, Ok(()))) => anyhow::anyhow!("{name} ended unexpectedly"),
             Some((name, Err(error))) => error.context(name),
         }
     }
@@ -160,7 +160,7 @@ impl Running {
 }
 
 fn crashed(error: &JoinError) -> anyhow::Error {
-    anyhow::anyhow!("ended by itself: {error}")
+    anyhow::anyhow!("ended unexpectedly: {error}")
 }
 
 /// Adds a hint with the flag of the address to an error.
@@ -221,11 +221,11 @@ mod tests {
                 .add(Subsystem::new("the clock", StopOrder::Abort).task(move |_| async move { result() }));
             async move { format!("{:#}", subsystems.start().ended().await) }
         };
-        assert_eq!(end(|| Ok(())).await, "the clock ended by itself");
+        assert_eq!(end(|| Ok(())).await, "the clock ended unexpectedly");
         assert_eq!(end(|| anyhow::bail!("no battery")).await, "the clock: no battery");
         #[allow(clippy::panic, reason = "this is what is tried")]
         let crashed = end(|| panic!("dropped")).await;
-        assert!(crashed.starts_with("the clock: ended by itself"), "{crashed}");
+        assert!(crashed.starts_with("the clock: ended unexpectedly"), "{crashed}");
     }
 
     #[tokio::test]

@@ -87,7 +87,7 @@ impl Feed {
                 }
             }
             Some(ended) = self.tasks.join_next() => {
-                bail!("a watch of the cluster ended by itself: {ended:?}")
+                bail!("a watch of the cluster ended unexpectedly: {ended:?}")
             }
         }
         for (kind, update) in std::mem::take(&mut self.received) {

@@ -96,7 +96,7 @@ async fn elected<W: Future<Output = Result<()>>>(
     let mut elector = tokio::spawn(elector.run(async { drop(released.await) }));
     let result = tokio::select! {
         ended = work(leadership) => ended,
-        ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
+        ended = &mut elector => bail!("the election ended unexpectedly: {ended:?}"),
     };
     // The work has stopped, so the next replica may lead.
     drop(release);

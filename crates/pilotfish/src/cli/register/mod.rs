@@ -190,7 +190,10 @@ fn tell(name: &str, state: &State, was_registered: &mut bool) -> Option<Error> {
         }
         State::Registering { error: None } => {}
         State::Refused { error } if *was_registered => {
-            tracing::error!(%error, "{name} is refused now; the program goes on, and is tried again");
+            tracing::error!(
+                %error,
+                "the server refuses {name} now; its program keeps running, registration is retried"
+            );
         }
         State::Refused { error } => return Some(error.clone()),
     }
@@ -236,10 +239,10 @@ fn pass_on(program: &Program, signal: Signal) {
 async fn leave(registration: &mut Registration, name: &str, drain: Option<Duration>) {
     match timeout(GOODBYE, registration.deregister(drain)).await {
         Ok(Ok(drain)) if drain.is_zero() => tracing::info!("{name} is deregistered"),
-        Ok(Ok(drain)) => tracing::info!(?drain, "{name} drains"),
+        Ok(Ok(drain)) => tracing::info!(?drain, "{name} is draining"),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "{name} could not be deregistered; its lease ends by itself")
+            tracing::warn!(%error, "{name} could not be deregistered; its lease expires")
         }
-        Err(_) => tracing::warn!("{name} could not be deregistered in time; its lease ends by itself"),
+        Err(_) => tracing::warn!("{name} could not be deregistered in time; its lease expires"),
     }
 }
