@@ -21,7 +21,7 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "names",
         value: "NAME[,NAME...]",
-        about: "what to ask for: _http._tcp.web.example.com[:PORT], srv:web.example.com[:PORT], \
+        about: "names to query: _http._tcp.web.example.com[:PORT], srv:web.example.com[:PORT], \
             web.example.com:PORT",
     },
     OptionSpec {
@@ -32,23 +32,23 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "family",
         value: "ipv4|ipv6|both",
-        about: "which addresses are asked for: A, AAAA records or both [default: both]",
+        about: "record types of addresses: A, AAAA or both [default: both]",
     },
     OptionSpec {
         name: "priorities",
         value: "best|all",
-        about: "which SRV records are used: those of the best priority with addresses, or all, labelled \
-            srv-priority [default: best]",
+        about: "SRV records to use: the best priority with addresses, or all, with the label srv-priority \
+            [default: best]",
     },
     OptionSpec {
         name: "minTtl",
         value: "DURATION",
-        about: "how long an answer holds at least, whatever it says [default: 5s]",
+        about: "minimum lifetime of an answer, if its TTL is shorter [default: 5s]",
     },
     OptionSpec {
         name: "maxTtl",
         value: "DURATION",
-        about: "how long an answer holds at most, whatever it says [default: 5m]",
+        about: "maximum lifetime of an answer, if its TTL is longer [default: 5m]",
     },
 ];
 

@@ -30,23 +30,23 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "layout",
         value: "NAME",
-        about: "how keys and values are written: json, text, grpc, skydns or dubbo [default: json]",
+        about: "layout of keys and values: json, text, grpc, skydns or dubbo [default: json]",
     },
     OptionSpec {
         name: "prefix",
         value: "KEY",
-        about: "the keys that are read begin so [default: that of the layout, /services/ for json and text]",
+        about: "prefix of the keys that are read [default: that of the layout, /services/ for json and text]",
     },
     OptionSpec {
         name: "key",
         value: "PATTERN",
-        about: "what follows the prefix in a key [default: that of the layout, {service}/{instance} for json \
-            and text]",
+        about: "pattern of a key behind the prefix [default: that of the layout, {service}/{instance} for \
+            json and text]",
     },
     OptionSpec {
         name: "fields",
         value: "ROLE:FIELD,...",
-        about: "which fields of JSON values say what, where they are named otherwise",
+        about: "names of fields in JSON values that differ from the default",
     },
     OptionSpec {
         name: "host",
@@ -57,6 +57,6 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "instancePort",
         value: "NUMBER",
-        about: "where instances listen whose key and value do not say it [default: they are left out]",
+        about: "port of instances without one in key and value [default: they are left out]",
     },
 ];

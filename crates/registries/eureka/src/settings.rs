@@ -18,19 +18,19 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "by",
         value: "app|vip",
-        about: "what a service is: an application, or a virtual address, which several may share [default: \
-            app]",
+        about: "grouping into services: by application, or by virtual address, which several may share \
+            [default: app]",
     },
     OptionSpec {
         name: "domain",
         value: "NAME",
-        about: "what hosts end with: orders.NAME; a virtual address with a dot stays as it is [default: \
-            eureka]",
+        about: "domain of the hosts, as in orders.NAME; a virtual address with a dot stays as it is \
+            [default: eureka]",
     },
     OptionSpec {
         name: "address",
         value: "ip|hostName",
-        about: "which address of an instance is used; where it is empty, the other one [default: ip]",
+        about: "preferred address of an instance; if it is empty, the other one is used [default: ip]",
     },
     OptionSpec {
         name: "region",
@@ -45,12 +45,12 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "interval",
         value: "DURATION",
-        about: "how often changes are asked for [default: 30s]",
+        about: "interval of requests for changes [default: 30s]",
     },
     OptionSpec {
         name: "fullEvery",
         value: "DURATION",
-        about: "how often everything is read although the changes add up [default: 10m]",
+        about: "interval of complete reads, even if the hash of the changes is right [default: 10m]",
     },
     OptionSpec {
         name: "username",

@@ -44,18 +44,18 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "zone",
         value: "metadata|cluster",
-        about: "where the zone of an instance stands: in its metadata, or it is its cluster [default: \
-            metadata]",
+        about: "source of an instance's zone: its metadata, or the name of its cluster [default: metadata]",
     },
     OptionSpec {
         name: "empty",
         value: "remove|keep",
-        about: "whether a service that is listed without any instance keeps its last ones [default: remove]",
+        about: "treatment of a listed service without instances: its last ones are kept or removed [default: \
+            remove]",
     },
     OptionSpec {
         name: "refresh",
         value: "DURATION",
-        about: "how soon a new service is found, and by HTTP a new instance too [default: 10s]",
+        about: "interval of lists, which find new services, and by HTTP also new instances [default: 10s]",
     },
     OptionSpec {
         name: "api",

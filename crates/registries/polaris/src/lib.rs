@@ -36,7 +36,7 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "interval",
         value: "DURATION",
-        about: "how often Polaris is asked what has changed [default: 2s]",
+        about: "interval of requests for changes [default: 2s]",
     },
     OptionSpec {
         name: "host",

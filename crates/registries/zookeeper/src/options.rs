@@ -14,18 +14,17 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "dubboPath",
         value: "PATH|off",
-        about: "where Dubbo registers, its group as a path [default: /dubbo]",
+        about: "root node of Dubbo: its group as a path [default: /dubbo]",
     },
     OptionSpec {
         name: "servicesPath",
         value: "PATH|off",
-        about: "where applications register, of Dubbo 3 and Spring Cloud [default: /services]",
+        about: "root node of applications (Dubbo 3, Spring Cloud) [default: /services]",
     },
     OptionSpec {
         name: "domain",
         value: "NAME",
-        about: "what is appended to the names of applications, as in default.svc.cluster.local [default: \
-            nothing]",
+        about: "suffix of the hosts of applications, such as default.svc.cluster.local [default: none]",
     },
     OptionSpec {
         name: "digestFile",
@@ -36,8 +35,8 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "sessionTimeout",
         value: "DURATION",
-        about: "a server that is silent for two thirds of it is given up; servers have limits of their own \
-            [default: 15s]",
+        about: "session timeout; a connection without data for two thirds of it is closed; servers limit the \
+            value [default: 15s]",
     },
     OptionSpec {
         name: "watches",
