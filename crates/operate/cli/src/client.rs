@@ -19,7 +19,7 @@ use tokio::time::timeout;
 /// Maximum size of a response in bytes.
 const LARGEST_ANSWER: usize = 64 << 20;
 
-/// Where the control plane is.
+/// Flags with the address of the control plane.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]
 pub struct Address {
@@ -36,7 +36,7 @@ pub struct Address {
     pub cluster: InCluster,
 }
 
-/// Where the control plane is, and how long it may take.
+/// Flags with the address of the control plane, and the timeout.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]
 pub struct Connection {

@@ -27,7 +27,7 @@ pub(crate) struct Inject {
     /// A value for the template, as in image=docker.io/envoyproxy/envoy:distroless-v1.40.0; may repeat
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     values: Vec<(String, String)>,
-    /// Where the sidecars find Pilotfish [default: pilotfish.istio-system.svc:15010, over TLS port 15012]
+    /// Address that the sidecars connect to [default: pilotfish.istio-system.svc:15010, over TLS port 15012]
     #[arg(long, value_name = "HOST:PORT")]
     xds_address: Option<String>,
     /// The authorities of Pilotfish's certificate in PEM: with them, sidecars reach it over TLS and show the

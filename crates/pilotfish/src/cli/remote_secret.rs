@@ -19,7 +19,7 @@ pub(crate) struct RemoteSecret {
     /// The context in it [default: the current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Where Pilotfish reaches the API server, if not where the kubeconfig says
+    /// Address at which Pilotfish reaches the API server [default: that of the kubeconfig]
     #[arg(long, value_name = "https://HOST:PORT")]
     server: Option<String>,
     /// The namespace of the service account there, and of the Secret here

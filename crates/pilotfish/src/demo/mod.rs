@@ -44,7 +44,7 @@ pub(crate) struct Demo {
     /// Address that Envoys connect to
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15010")]
     xds_address: String,
-    /// Where health, metrics and debug pages are
+    /// Listen address of health, metrics and debug pages
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15014")]
     admin_address: String,
 }

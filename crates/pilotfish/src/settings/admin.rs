@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 #[command(next_help_heading = "Admin")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AdminArgs {
-    /// Where health, metrics and debug pages are [default: 127.0.0.1:15014]
+    /// Listen address of health, metrics and debug pages [default: 127.0.0.1:15014]
     #[arg(long, env = "PILOTFISH_ADMIN_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) admin_address: Option<String>,
     /// Shows the debug pages to other machines as well: they hold the configuration of all namespaces. By

@@ -15,12 +15,12 @@ use std::time::Duration;
 #[command(next_help_heading = "Registration")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RegistrationArgs {
-    /// Where services register themselves, by gRPC and by JSON over HTTP, usually on port 15016; without it
+    /// Listen address for registrations, by gRPC and by JSON over HTTP, usually on port 15016; without it
     /// nothing can register. Without TLS only on this machine, unless --registration-plaintext is set
     #[arg(long, env = "PILOTFISH_REGISTRATION_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) registration_address: Option<String>,
-    /// Where registrations are kept: in a file below --data-dir, or in an etcd that several Pilotfishes
-    /// share, as etcd=http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...] [default: file]
+    /// Store of registrations: a file below --data-dir, or an etcd that several Pilotfishes share, as
+    /// etcd=http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...] [default: file]
     #[arg(long, env = "PILOTFISH_REGISTRATION_STORE", value_name = "file|etcd=URL")]
     pub(crate) registration_store: Option<String>,
     /// The folder of that file, and of the root that --ca self-signed creates; Pilotfish creates it
@@ -90,7 +90,7 @@ pub(crate) struct RegistrationTls {
     pub(crate) authorities: Vec<PathBuf>,
 }
 
-/// Where registrations are kept.
+/// Store of registrations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreSettings {
     /// Folder of the embedded store.

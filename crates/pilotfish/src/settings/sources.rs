@@ -44,7 +44,7 @@ pub(crate) struct SourceArgs {
     pub(crate) mesh_networks: Option<PathBuf>,
 }
 
-/// Where objects are read from.
+/// Files and clusters that objects are read from.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceSettings {
     /// Folders and files with objects.

@@ -14,8 +14,8 @@ pub(crate) const AUDIENCE: &str = "istio-ca";
 #[command(next_help_heading = "xDS over TLS")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct TlsArgs {
-    /// Where proxies connect over TLS, usually on port 15012, and authenticate by a certificate or a token of
-    /// their service account; without it there is no such port
+    /// Listen address of xDS with TLS, usually on port 15012, where proxies authenticate by a certificate or
+    /// a token of their service account; without it there is no such port
     #[arg(long, env = "PILOTFISH_SECURE_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) secure_xds_address: Option<String>,
     /// The certificate of that address, a chain in PEM; reloaded on change [default: one that --ca
@@ -46,7 +46,7 @@ pub(crate) struct TlsSettings {
     pub(crate) audiences: Vec<String>,
 }
 
-/// Where a server's certificate comes from.
+/// Source of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CertificateSource {
     /// Files, reloaded on change.

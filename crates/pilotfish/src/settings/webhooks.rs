@@ -18,7 +18,7 @@ const KEPT: &str = "kept";
 #[command(next_help_heading = "Webhooks and injection")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct WebhookArgs {
-    /// Where the webhooks answer API servers (HTTPS), usually on port 15017; without it there are none
+    /// Listen address of the webhooks (HTTPS), usually on port 15017; without it there are none
     #[arg(long, env = "PILOTFISH_WEBHOOK_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) webhook_address: Option<String>,
     /// The Service through which API servers reach the webhooks [default: pilotfish.ROOT-NAMESPACE, with a
@@ -40,11 +40,13 @@ pub(crate) struct WebhookArgs {
         value_delimiter = ','
     )]
     pub(crate) injection_values: Vec<String>,
-    /// Lets injected sidecars reach Pilotfish over TLS, with the token of their service account: a file with
-    /// the CA of its certificate in PEM, or `kept` for that of the webhooks' certificate [default: plaintext]
+    /// Authorities for injected sidecars to reach Pilotfish over TLS, with the token of their service
+    /// account: a file with the CA of its certificate in PEM, or `kept` for that of the webhooks' certificate
+    /// [default: plaintext]
     #[arg(long, env = "PILOTFISH_INJECTION_XDS_CA", value_name = "FILE|kept")]
     pub(crate) injection_xds_ca: Option<String>,
-    /// Where injected sidecars find Pilotfish [default: port 15010 of the webhooks' Service, over TLS 15012]
+    /// Address that injected sidecars connect to [default: port 15010 of the webhooks' Service, over TLS
+    /// 15012]
     #[arg(long, env = "PILOTFISH_INJECTION_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) injection_xds_address: Option<String>,
 }
@@ -134,7 +136,7 @@ impl WebhookArgs {
         values
     }
 
-    /// Where injected sidecars find Pilotfish.
+    /// Address that injected sidecars connect to.
     fn target(
         &self,
         service: &str,

@@ -13,10 +13,10 @@ use std::time::Duration;
 #[command(next_help_heading = "xDS")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct XdsArgs {
-    /// Where proxies connect (plaintext gRPC) [default: 127.0.0.1:15010]
+    /// Listen address of xDS without TLS (gRPC) [default: 127.0.0.1:15010]
     #[arg(long, env = "PILOTFISH_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) xds_address: Option<String>,
-    /// Lets --xds-address be one that other machines reach: every client that can reach the port can read the
+    /// Allows a --xds-address that other machines reach: every client that can reach the port can read the
     /// configuration of all namespaces, without TLS
     #[arg(long, env = "PILOTFISH_ALLOW_PLAINTEXT_XDS")]
     pub(crate) allow_plaintext_xds: bool,
@@ -32,20 +32,21 @@ pub(crate) struct XdsArgs {
     /// Maximum duration of a graceful stop; then streams are closed [default: 10s]
     #[arg(long, env = "PILOTFISH_DRAIN_DEADLINE", value_name = "DURATION")]
     pub(crate) drain_deadline: Option<String>,
-    /// Largest request that a proxy may send, in bytes [default: 4194304]
+    /// Maximum size of a request of a proxy, in bytes [default: 4194304]
     #[arg(long, env = "PILOTFISH_MAX_REQUEST_BYTES", value_name = "N")]
     pub(crate) max_request_bytes: Option<String>,
-    /// Most streams of each of the two ports [default: 100000]
+    /// Maximum number of streams of each of the two ports [default: 100000]
     #[arg(long, env = "PILOTFISH_MAX_STREAMS", value_name = "N")]
     pub(crate) max_streams: Option<String>,
-    /// Most connections of each of the two ports [default: 50000, or what the limit of open files allows]
+    /// Maximum number of connections of each of the two ports [default: 50000, or what the limit of open
+    /// files allows]
     #[arg(long, env = "PILOTFISH_MAX_CONNECTIONS", value_name = "N")]
     pub(crate) max_connections: Option<String>,
     /// Maximum duration of a connection with TLS: then its client connects and authenticates again
     /// [default: 30m]
     #[arg(long, env = "PILOTFISH_MAX_IDENTITY_AGE", value_name = "DURATION")]
     pub(crate) max_identity_age: Option<String>,
-    /// Most resource names that one stream may subscribe to, over all types [default: 100000]
+    /// Maximum number of resource names that one stream may subscribe to, over all types [default: 100000]
     #[arg(long, env = "PILOTFISH_MAX_SUBSCRIPTIONS", value_name = "N")]
     pub(crate) max_subscriptions: Option<String>,
     /// Memory for the resource names that all streams subscribe to, in bytes: at most three parts of 32 of it
@@ -77,10 +78,10 @@ pub(crate) struct XdsSettings {
     pub(crate) drain_deadline: Duration,
     pub(crate) max_request_bytes: usize,
     pub(crate) max_streams: usize,
-    /// Most connections of a port; `None` for what open files allow.
+    /// Maximum number of connections of a port; `None` for what open files allow.
     pub(crate) max_connections: Option<usize>,
     pub(crate) max_identity_age: Duration,
-    /// Most names of one stream.
+    /// Maximum number of names of one stream.
     pub(crate) max_subscriptions: usize,
     /// Bytes of the names of all streams.
     pub(crate) max_all_subscription_bytes: usize,

@@ -77,7 +77,7 @@ pub(crate) struct SyncPolaris {
     /// The Lease; by default that of polaris-controller, so that only one of the two writes
     #[arg(long, value_name = "NAME", default_value = "polaris-controller")]
     lease_name: String,
-    /// Where /healthz, /ready, /metrics and /debug/syncz are
+    /// Listen address of /healthz, /ready, /metrics and /debug/syncz
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15018")]
     admin_address: SocketAddr,
 }

@@ -12,8 +12,8 @@ pub(crate) struct Register {
     /// The service: a short name (web is web.NAMESPACE.svc.cluster.local), or a host name with a dot
     #[arg(long, env = "PILOTFISH_SERVICE", value_name = "NAME")]
     pub(super) service: String,
-    /// Where the program listens; it gets the variable PORT with this number. Registered once a connection is
-    /// accepted there
+    /// Port that the program listens on; it gets this number as the variable PORT. Registered once a
+    /// connection is accepted there
     #[arg(long, env = "PILOTFISH_PORT", value_name = "PORT")]
     pub(super) port: NonZeroU16,
     /// The port that clients of the service connect to, the same for all of its instances
