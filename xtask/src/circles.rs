@@ -266,7 +266,8 @@ fn findings(package: &str, circles: &[Circle], exceptions: &[Exception]) -> Vec<
     let gone = of_package.iter().filter(|exception| !circles.iter().any(|circle| exception.permits(circle)));
     let gone = gone.map(|e| {
         format!(
-            "{package}: there is no circle of {:?} in {:?} any more: take it out of xtask/src/circles.rs ({})",
+            "{package}: there is no circle of {:?} in {:?} any more: \
+             take it out of xtask/src/circles.rs ({})",
             e.modules, e.parent, e.reason
         )
     });

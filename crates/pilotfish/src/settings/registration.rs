@@ -90,7 +90,7 @@ pub(crate) struct RegistrationTls {
     pub(crate) authorities: Vec<PathBuf>,
 }
 
-/// Store of registrations.
+/// Store that registrations are kept in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreSettings {
     /// Folder of the embedded store.
