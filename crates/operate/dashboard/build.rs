@@ -13,7 +13,7 @@ use std::{env, fs};
 const INDEX: &str = "index.html";
 /// Placeholder in the page for the path of the other files.
 const PLACE: &str = "{{assets}}";
-/// Where the page names the modules that a browser is to fetch at once.
+/// Placeholder in the page for the modules that a browser preloads.
 const PRELOAD: &str = "<!-- preload -->";
 
 fn main() -> Result<()> {

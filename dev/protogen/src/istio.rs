@@ -22,7 +22,7 @@ const FOLDERS: &[&str] = &[
     "telemetry/v1alpha1",
 ];
 
-/// Where the set lies, relative to this crate.
+/// Path of the descriptor set, relative to this crate.
 #[must_use]
 pub fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/core/proto/descriptors/istio.fds.gz")

@@ -17,7 +17,7 @@ use std::process::Command;
 
 pub mod istio;
 
-/// Where the set lies, relative to this crate.
+/// Path of the descriptor set, relative to this crate.
 #[must_use]
 pub fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/core/proto/descriptors/envoy.fds.gz")

@@ -1,4 +1,4 @@
-//! Where operators look.
+//! Listener for operators: health, metrics and debug pages.
 
 use super::check::Check;
 use super::parse;

@@ -1,4 +1,4 @@
-//! Where services register themselves, who may, and where registrations are kept.
+//! Registration of services: listener, rights and store.
 
 use super::check::Check;
 use super::{CertificateSource, parse};

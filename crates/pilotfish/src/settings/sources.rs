@@ -1,4 +1,4 @@
-//! Where objects are read from.
+//! Files and clusters that objects are read from.
 
 use super::check::Check;
 use super::parse;

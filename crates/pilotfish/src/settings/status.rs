@@ -35,7 +35,8 @@ pub(crate) struct StatusSettings {
     pub(crate) write: WriteStatus,
     /// Controllers whose Gateways and routes get a status.
     pub(crate) controllers: Controllers,
-    /// From where hosts of ServiceEntries get addresses in their status; `None` where they get none there.
+    /// Ranges for addresses of ServiceEntries' hosts in their status; `None` if addresses are not written
+    /// there.
     pub(crate) address_ranges: Option<AddressRanges>,
     /// True if each process computes addresses from the names of hosts instead.
     pub(crate) addresses_by_name: bool,

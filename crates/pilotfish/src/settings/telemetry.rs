@@ -1,4 +1,4 @@
-//! Where traces go.
+//! Export of traces (OTLP).
 
 use super::check::Check;
 use clap::Args;

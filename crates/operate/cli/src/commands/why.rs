@@ -38,7 +38,8 @@ pub struct Why {
     /// The proxy that sends the request: NAME.NAMESPACE, its node's id, or the beginning of its name
     #[arg(required = true)]
     proxy: Option<String>,
-    /// Where it goes: a host as the application names it, and a port; a scheme says whether it speaks TLS
+    /// Destination of the request: a host as the application names it, and a port; the scheme decides about
+    /// TLS
     #[arg(long, value_name = "[SCHEME://]HOST[:PORT]", required = true)]
     to: Option<String>,
     /// The path of an HTTP request

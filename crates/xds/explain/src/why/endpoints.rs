@@ -40,7 +40,7 @@ impl Member {
     }
 }
 
-/// Why endpoints get no requests: they are not sent, or sent and marked as not ready.
+/// Reasons for which endpoints get no requests: they are not sent, or sent and marked as not ready.
 fn without_requests(
     considered: Vec<(Arc<Endpoint>, Option<Unsent>)>,
 ) -> Vec<(Arc<Endpoint>, Option<Unsent>)> {

@@ -173,7 +173,7 @@ impl Analyzer {
         due.extend(
             touched.iter().filter_map(|root| root.query::<FindingsOf>()).map(|query| query.object.clone()),
         );
-        // Where nothing is known of the world before, everything is news.
+        // Without a world before, every object counts as changed.
         let mut differs = !self.has_world;
         if std::mem::replace(&mut self.has_world, true) {
             due.extend(changes.facts.iter().filter_map(|fact| match fact {

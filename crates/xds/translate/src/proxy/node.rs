@@ -80,7 +80,7 @@ pub struct Proxy {
     pub metadata: Metadata,
     /// Identity that its connection proved; `None` without proof.
     pub identity: Option<Identity>,
-    /// By which right it reads Secrets, where it has an identity.
+    /// Right by which it reads Secrets, if it has an identity.
     pub secret_access: SecretAccess,
     /// The mesh settings of this one proxy (`PROXY_CONFIG`), as JSON text; empty for none.
     pub proxy_config: Arc<str>,
@@ -140,7 +140,7 @@ impl Identity {
     }
 }
 
-/// Why a node cannot be served.
+/// Reason for which a node cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
     /// No node, or one without id, in the first request.
@@ -335,7 +335,7 @@ impl Proxy {
         self.meta("credential") == "true"
     }
 
-    /// About how many bytes it takes, with what its views have of it.
+    /// Estimated memory in bytes, with that of its views.
     #[must_use]
     pub fn weight(&self) -> usize {
         const ENTRY: usize = 64;

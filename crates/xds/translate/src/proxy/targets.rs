@@ -147,7 +147,7 @@ fn of_selecting(
     targets
 }
 
-/// Where a service port leads on a pod: a name is that of a container port.
+/// Workload port of a service port on a pod: a name is that of a container port.
 fn pod_port(pod: &Workload, port: &Port) -> Option<u32> {
     match &port.target_port {
         None => Some(port.number),
@@ -156,8 +156,8 @@ fn pod_port(pod: &Workload, port: &Port) -> Option<u32> {
     }
 }
 
-/// Where a service port leads on a WorkloadEntry: `ports` by the target port's name, or by the service port's
-/// name where the target port is a number.
+/// Workload port of a service port on a WorkloadEntry: `ports` by the target port's name, or by the service
+/// port's name if the target port is a number.
 fn entry_port(entry: &Workload, port: &Port) -> Option<u32> {
     if port.protocol == pilotfish_model::Protocol::Udp {
         return None;
@@ -170,7 +170,7 @@ fn entry_port(entry: &Workload, port: &Port) -> Option<u32> {
     }
 }
 
-/// Why an endpoint at a proxy's address makes it serve the service.
+/// Condition under which an endpoint at a proxy's address makes it serve the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtAddress {
     /// The service goes by selectors and has none: endpoints of its own registry and the proxy's cluster
@@ -231,7 +231,7 @@ fn at_addresses(cx: &Cx<'_>, proxy: &Identity, by: AtAddress) -> Vec<Target> {
 struct SelectingIn(ClusterId, Namespace);
 
 impl SelectingIn {
-    /// Where a workload is.
+    /// Cluster and namespace of a workload.
     fn of(workload: &Workload) -> Self {
         Self(workload.key.cluster.clone(), workload.key.namespace.clone())
     }

@@ -20,7 +20,7 @@ pub struct HostSeen {
     pub sidecar: Option<ObjectKey>,
 }
 
-/// Why a proxy does not see a service.
+/// Reason for which a proxy does not see a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unseen {
     /// It is exported to other namespaces only, which are listed.

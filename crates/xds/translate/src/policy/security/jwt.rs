@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the filter, under which other filters find the claims.
 pub(super) const FILTER: &str = "envoy.filters.http.jwt_authn";
-/// Where the claims are in the metadata of a request.
+/// Key of the claims in the metadata of a request.
 pub(super) const PAYLOAD: &str = "payload";
 
 /// Timeout of a JWKS fetch, and lifetime of fetched keys.

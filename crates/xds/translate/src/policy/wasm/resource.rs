@@ -65,7 +65,7 @@ fn configuration(plugin: &WasmConfig) -> Option<Any> {
     Some(Any { type_url: format!("{PREFIX}google.protobuf.StringValue"), value })
 }
 
-/// Where the module is. Without a scheme, in an image registry.
+/// Source of the module. A URL without a scheme names an image in a registry.
 fn code(plugin: &WasmConfig) -> AsyncDataSource {
     if let Some(path) = plugin.url.strip_prefix("file://") {
         let local = DataSource {

@@ -181,7 +181,7 @@ fn to_listeners(
     }))
 }
 
-/// Why a listener does not accept a route.
+/// Reason for which a listener does not accept a route; `None` if it does.
 fn refusal(listener: &Parent, kind: Kind, own: &Namespace, hostnames: &[String]) -> Option<Problem> {
     let section = &listener.section;
     if !listener.kinds.contains(&kind) {

@@ -41,7 +41,7 @@ pub(super) struct Parent {
 pub(super) struct Outcome {
     /// `None` for a listener that is not served.
     pub(super) server: Option<Server>,
-    /// Why not, or what is missing of it all the same.
+    /// Reason for no server, or fault of a listener that is served nevertheless.
     pub(super) fault: Option<Fault>,
     /// Conflict with an earlier listener. Without one, a listener may still not be served.
     pub(super) conflict: Option<Conflict>,

@@ -133,7 +133,8 @@ fn route_name<T: KindSpec>(object: &Typed<T>, rule: Option<&String>, position: u
     }
 }
 
-/// Where the route leads; without any backend that has a weight, and without a redirect, it answers with 500.
+/// Sets the destinations of a route. Without a backend that has a weight, and without a redirect, it responds
+/// with 500.
 fn set_backends(
     cx: &Cx<'_>,
     backends: &[HttpBackendRef],

@@ -19,7 +19,7 @@ use pilotfish_proto::envoy::extensions::upstreams::http::v3::http_protocol_optio
 };
 use pilotfish_proto::{Duration, Value, any, typed_struct};
 
-/// Where the HTTP options of a cluster are.
+/// Key of a cluster's HTTP options (`typed_extension_protocol_options`).
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// A cluster while it is built: the HTTP options are packed at the end.

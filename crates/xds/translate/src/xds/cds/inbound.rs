@@ -33,10 +33,10 @@ const NEVER: Duration = Duration { seconds: 9_223_372_035, nanos: 0 };
 /// Prefix of a Unix socket in `defaultEndpoint`.
 const UNIX: &str = "unix://";
 
-/// Where inbound traffic of a port goes.
+/// Destination of a port's inbound traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Destination {
-    /// Where it was sent to.
+    /// The original destination of the connection.
     Original,
     /// An address and port.
     Address(String, u32),

@@ -489,7 +489,7 @@ impl<'a> ServiceClusterBuilder<'a> {
     }
 }
 
-/// Where a session is kept: also at an endpoint that drains.
+/// Health statuses of endpoints that keep their sessions: draining ones too.
 fn session_statuses() -> HealthStatusSet {
     let statuses =
         [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];

@@ -303,7 +303,7 @@ pub(super) fn raw_buffer(name: &str) -> TransportSocket {
     }
 }
 
-/// Where secrets come from.
+/// Sources of certificates and keys (SDS).
 mod secrets {
     use super::UNUSABLE;
     use crate::proxy::ProxyKind;

@@ -1,4 +1,4 @@
-//! Where a client of endpoints is: cluster, network, node, locality and labels, each only where some
+//! Locality of a client of endpoints, with its cluster, network, node and labels; each only if some
 //! configuration uses it.
 
 use super::service_rule::{Balance, ServiceRule};
@@ -14,7 +14,7 @@ use pilotfish_model::{ClusterId, Labels, Locality, NetworkId, TrafficDistributio
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-/// Where a client of endpoints is. Every facet that no configuration uses is left at its default.
+/// Locality of a client of endpoints. Every facet that no configuration uses is left at its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ClientLocality {
     pub cluster: ClusterId,

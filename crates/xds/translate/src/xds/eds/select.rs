@@ -20,7 +20,7 @@ pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
         || endpoint.attributes.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
 }
 
-/// Why a proxy does not get an endpoint of a service.
+/// Reason for which a proxy does not receive an endpoint of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unsent {
     /// Its cluster does not export it to clients of other clusters.

@@ -35,7 +35,7 @@ pub(crate) struct Manager<'a> {
     pub(crate) class: TrafficClass,
     /// The prefix of its statistics.
     pub(crate) stat_prefix: String,
-    /// Where its routes come from.
+    /// Source of its routes: inline, or RDS.
     pub(crate) routes: RouteSpecifier,
     /// The protocol of the port.
     pub(crate) protocol: Protocol,

@@ -24,7 +24,7 @@ pub(crate) struct Policies {
     security: Arc<Filters>,
     plugins: Plugins,
     metrics: Vec<Any>,
-    /// Where requests and connections are logged.
+    /// Access logs of requests and connections.
     pub(crate) logs: AccessLogs,
     pub(crate) traced: Traced,
     pub(crate) provenance: Vec<Origin>,

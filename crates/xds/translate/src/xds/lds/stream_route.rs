@@ -22,7 +22,7 @@ pub(crate) struct StreamRoutes<'a> {
     pub(crate) port: &'a Port,
     /// The proxy's own idle timeout; empty for none.
     pub(crate) idle_timeout: &'a str,
-    /// Where connections are logged.
+    /// Access logs of the connections.
     pub(crate) access_log: &'a [AccessLog],
 }
 

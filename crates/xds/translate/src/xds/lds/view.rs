@@ -319,7 +319,7 @@ pub(super) fn policy_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels,
     Arc::new(Selectors::of_all(&[of(namespace), of(&root)], labels))
 }
 
-/// By what the policies of a namespace select workloads.
+/// Query for the selectors by which the policies of a namespace select workloads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectorsIn {
     namespace: Namespace,

@@ -273,7 +273,8 @@ impl<'a, 'c> Building<'a, 'c> {
     }
 }
 
-/// Where one route serves all ports, a host without a port means port 80.
+/// Removes domains without a port from hosts of other ports than 80: if one route configuration serves all
+/// ports, a host without a port means port 80.
 fn only_with_port(hosts: &mut Vec<(u32, Host)>) {
     for (port, host) in hosts.iter_mut() {
         if *port != 80 {

@@ -18,7 +18,7 @@ pub(in crate::routing::gateway_api) struct PolicyOutcomeOf {
 /// The answer to [`PolicyOutcomeOf`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::routing::gateway_api) struct PolicyOutcome {
-    /// Why its authorities cannot be used.
+    /// Reason for unusable authorities; `None` if they can be used.
     pub(in crate::routing::gateway_api) fault: Option<Fault>,
     /// Number of unused references to authorities: all but the first.
     pub(in crate::routing::gateway_api) unused_authorities: usize,
