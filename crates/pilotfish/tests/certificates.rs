@@ -143,8 +143,8 @@ async fn a_workload_obtains_a_certificate_connects_and_renews_across_a_restart()
     let (renewed, _) = obtain(tunnel.port()).await;
     assert_ne!(renewed.0, certificate.0);
 
+    mesh.pilotfish.kill().await;
     mesh.pilotfish.restart().await;
-    mesh.pilotfish.ready().await;
     let tunnel = mesh.tunnel(&root, Some(&renewed)).await;
     connect(&tunnel).await;
     let (_, after) = obtain(tunnel.port()).await;

@@ -2,7 +2,6 @@
 //! `pilotfish_kube_writer::auto_registration`.
 
 use super::hooks::{ClientState, ConnectHook, ConnectingClient};
-use crate::control::Follower;
 use crate::mesh::with_mesh;
 use pilotfish_kube_writer::auto_registration::{
     PeerIdentity, Registrar, Registration, RegistrationError, RegistrationRequest, WorldNow,
@@ -47,17 +46,9 @@ impl ProxyRegistrar {
         })
     }
 
-    /// Updates entries as worlds change. Does not return.
-    pub async fn follow(&self, mut follower: Follower) {
-        loop {
-            let (world, changes) = follower.next().await;
-            self.published(&world, &changes);
-        }
-    }
-
     /// Registers workloads again if their group is new or changed, or if their entry was deleted or released
     /// by others.
-    fn published(&self, world: &World, changes: &ChangeSet) {
+    pub fn published(&self, world: &World, changes: &ChangeSet) {
         for fact in &changes.facts {
             let Fact::Object(key) = fact else { continue };
             match (key.kind, world.object(key)) {

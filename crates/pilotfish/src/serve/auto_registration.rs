@@ -3,7 +3,7 @@
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
 use crate::settings::Settings;
-use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::control::{Follower, Shared};
 use pilotfish_control_plane::resources::ProxyRegistrar;
 use pilotfish_kube_writer::auto_registration::{
     EntryObserver, RegistrationSettings, Registrations, WorldNow, registrations,
@@ -54,10 +54,18 @@ impl AutoRegistration {
             })
             .task(|stop| async move {
                 tokio::select! {
-                    () = registrar.follow(follower) => {}
+                    () = follow(&registrar, follower) => {}
                     () = stop.requested() => {}
                 }
                 Ok(())
             })
+    }
+}
+
+/// Updates entries as worlds change. Does not return.
+async fn follow(registrar: &ProxyRegistrar, mut follower: Follower) {
+    loop {
+        let (world, changes) = follower.next().await;
+        registrar.published(&world, &changes);
     }
 }

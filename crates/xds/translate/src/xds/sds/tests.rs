@@ -113,19 +113,19 @@ fn get(proxy: &Proxy, name: &str) -> Option<String> {
 /// A field of Istio 1.32: authorities are served under their name, a key beside them is not.
 #[test]
 fn authorities_that_a_rule_names_are_served_without_the_key() {
-    let rule = "---
-{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: roots, namespace: other}, spec: {host: b.example.com,
-  trafficPolicy: {tls: {mode: SIMPLE, caCertCredentialName: roots}}}}
+    let objects = "
+{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: roots, namespace: other},
+ spec: {host: b.example.com, trafficPolicy: {tls: {mode: SIMPLE, caCertCredentialName: roots}}}}
 ---
-{apiVersion: v1, kind: Secret, type: example.com/pair, metadata: {name: roots, namespace: edge},
+{apiVersion: v1, kind: Secret, metadata: {name: roots, namespace: edge},
  data: {ca.crt: YQ==, tls.crt: Yw==, tls.key: aw==}}
 ";
-    let edge = known("edge");
-    let world = reviewed(&format!("{OBJECTS}{rule}"), Some(true));
-    assert_eq!(ask(&world, &edge, "kubernetes://roots-cacert").unwrap().as_deref(), Some("ca a-"));
-    assert_eq!(ask(&world, &edge, "kubernetes://roots").unwrap(), None);
-    let without = reviewed(&format!("{OBJECTS}{}", rule.replace("caCertCredentialName", "sni")), Some(true));
-    assert_eq!(ask(&without, &edge, "kubernetes://roots-cacert").unwrap(), None);
+    let edge = Proxy { secret_access: SecretAccess::Referenced, ..known("edge") };
+    let get = |text: &str, name: &str| ask(&yaml_world(text), &edge, name).unwrap();
+    assert_eq!(get(objects, "kubernetes://roots-cacert").as_deref(), Some("ca a-"));
+    assert_eq!(get(objects, "kubernetes://roots"), None);
+    let unnamed = objects.replace("caCertCredentialName", "sni");
+    assert_eq!(get(&unnamed, "kubernetes://roots-cacert"), None);
 }
 
 #[test]
