@@ -138,18 +138,11 @@ const FOLDERS: &[Folder] = &[
     Folder { path: "xtask", may: &[], shared: &[], never: &["serde-saphyr", "tokio"] },
 ];
 
-const EXCEPTIONS: &[Exception] = &[
-    Exception {
-        from: "pilotfish-config",
-        to: "pilotfish-runtime",
-        reason: "the file source stands in pilotfish-config",
-    },
-    Exception {
-        from: "pilotfish-mcp",
-        to: "pilotfish-registry",
-        reason: "a source that users name with --registry implements the contract of registries",
-    },
-];
+const EXCEPTIONS: &[Exception] = &[Exception {
+    from: "pilotfish-mcp",
+    to: "pilotfish-registry",
+    reason: "a source that users name with --registry implements the contract of registries",
+}];
 
 const NETWORK: &[&str] = &["tonic", "hyper", "h2", "axum", "kube", "tower-http", "reqwest"];
 
@@ -161,9 +154,9 @@ const fn rule(name: &'static str, never_named: &'static [&'static str]) -> Rule 
 /// Rules beyond those of folders. A crate without a row has none.
 const RULES: &[Rule] = &[
     Rule { name: "pilotfish-model", never: &["notify", "prost", "serde-saphyr", "tokio"], never_named: &[] },
-    Rule { name: "pilotfish-config", never: &["prost"], never_named: &[] },
+    Rule { name: "pilotfish-config", never: &["notify", "prost", "tokio"], never_named: &[] },
     // For `pilotfish crds` and tests only.
-    Rule { name: "pilotfish-crd", never: &["prost"], never_named: &["notify", "tokio"] },
+    Rule { name: "pilotfish-crd", never: &["notify", "prost", "tokio"], never_named: &[] },
     Rule { name: "pilotfish-proto", never: &["notify"], never_named: &["tokio"] },
     Rule { name: "pilotfish-api", never: &["prost", "tokio"], never_named: &[] },
     // Plain utilities, independent of products and of the resulting data.

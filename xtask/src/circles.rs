@@ -72,8 +72,8 @@ const EXCEPTIONS: &[Exception] = &[
         reason: "a kind names the functions that read and check it",
     },
     Exception {
-        package: "pilotfish-config",
-        parent: "file",
+        package: "pilotfish-files",
+        parent: "",
         modules: &["change_queue", "rescan", "scanner", "source", "watch", "writes"],
         reason: "one state machine in several files",
     },

@@ -1,7 +1,6 @@
-//! Configuration: types for Istio's and Kubernetes' kinds, decoding from YAML and JSON, validation, and file
-//! sources.
+//! Configuration: types for Istio's and Kubernetes' kinds, decoding from YAML and JSON, validation, and the
+//! batches of sources of objects.
 
-pub mod file;
 mod inert;
 mod kinds;
 mod path;

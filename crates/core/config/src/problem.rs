@@ -42,11 +42,13 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn error(path: FieldPath, message: impl Into<String>) -> Self {
+    /// An error at this field.
+    pub fn error(path: FieldPath, message: impl Into<String>) -> Self {
         Self { severity: Severity::Error, path, line: None, message: message.into(), hint: None }
     }
 
-    pub(crate) fn warning(path: FieldPath, message: impl Into<String>) -> Self {
+    /// A warning at this field.
+    pub fn warning(path: FieldPath, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, path, line: None, message: message.into(), hint: None }
     }
 

@@ -139,7 +139,9 @@ impl Effective {
 }
 
 impl ProblemReport {
-    pub(crate) fn new(file: &Arc<str>, document: u32, problem: &Problem) -> Self {
+    /// A report of a problem in a document, without its object.
+    #[must_use]
+    pub fn new(file: &Arc<str>, document: u32, problem: &Problem) -> Self {
         Self {
             severity: problem.severity,
             file: file.clone(),

@@ -789,7 +789,7 @@ fn restrictions_beside_spec_do_not_widen_access() {
 
 #[test]
 fn objects_of_kinds_that_are_not_served_are_named() {
-    use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
+    use pilotfish_files::{FileChange, FileContent, FileRole, FileState};
     let text = "apiVersion: extensions.istio.io/v1alpha1\nkind: Rhythm\nmetadata: {name: lua, namespace: shop}\n---\n\
                 apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: UDPRoute\nmetadata: {name: dns, namespace: shop}\n---\n\
                 apiVersion: gateway.networking.x-k8s.io/v1alpha1\nkind: XMesh\nmetadata: {name: more}\n---\n\

@@ -3,7 +3,7 @@
 use pilotfish_api::v1::PlanFile;
 use pilotfish_cli::{CliError, one_line};
 use pilotfish_config::Limits;
-use pilotfish_config::file::{OnceError, read_once};
+use pilotfish_files::{OnceError, read_once};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,9 @@
 //! One target for each parser.
 
-use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
 use pilotfish_config::{
     Duration, Limits, MeshFile, Problem, ReadFile, SourceEvent, read, read_mesh_file, spec_json, validate,
 };
+use pilotfish_files::{FileChange, FileContent, FileRole, FileState};
 use std::collections::BTreeSet;
 use std::path::Path;
 

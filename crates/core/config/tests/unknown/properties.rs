@@ -1,8 +1,8 @@
 //! Properties of objects with several unknown fields and values, at random places of all kinds.
 
 use super::access::{self, opens_nothing};
-use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
 use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
+use pilotfish_files::{FileChange, FileContent, FileRole, FileState};
 use pilotfish_model::{Kind, Object};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,7 @@
 use super::ads_stream::{AdsStream, End, PROVE_AGAIN};
 use super::grpc::{self, Decoder};
 use super::method::{UnaryCall, UnaryMethod};
-use super::port::{CallPlace, ConnectionPlace, Port};
+use super::port::{ConnectionPlace, Port};
 use super::services::{self, ADS, CallLimits, Incoming};
 use super::throttle::Turn;
 use super::tls_listener::TlsClient;
@@ -446,13 +446,13 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return self.refuse(&StreamError::Unavailable(NOT_READY.into()), respond);
         }
         let (certificate, authentication) = (client.certificate.clone(), client.authentication.clone());
-        let headers = Taken::of(&self.unidentified, header_bytes(request.headers()));
-        let admitted = headers.map_err(StreamError::from).and_then(|taken| Ok((taken, self.call_place()?)));
+        let headers = self.unidentified.hold(header_bytes(request.headers()));
+        let admitted = headers.map_err(StreamError::from).and_then(|held| Ok((held, self.call_place()?)));
         let (headers, place) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return self.refuse(&error, respond),
         };
-        let call = Call::new(self.peer.to_string(), metadata(request.headers()));
+        let call = Call::new(self.peer, metadata(request.headers()));
         let call = UnaryCall {
             method,
             peer: self.peer,
@@ -471,7 +471,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     }
 
     /// Admits one more call on this connection.
-    fn call_place(&mut self) -> Result<CallPlace, StreamError> {
+    fn call_place(&mut self) -> Result<QuotaGuard, StreamError> {
         while self.calls.try_join_next().is_some() {}
         Limit::Calls.check(self.calls.len() + 1, self.shared.config.max_calls)?;
         Ok(self.port.call(self.peer.ip())?)

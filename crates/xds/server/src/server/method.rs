@@ -3,7 +3,7 @@
 use super::grpc::{self, Decoder};
 use super::services::{self, Incoming};
 use crate::error::StreamError;
-use crate::limits::{Budget, Taken};
+use crate::limits::{Quota, QuotaGuard};
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::SendResponse;
 use http_body_util::{BodyExt, Full};
@@ -47,12 +47,12 @@ pub(super) struct UnaryCall {
     pub(super) authentication: Arc<Authentication>,
     pub(super) call: Call,
     /// Charge for the headers.
-    pub(super) headers: Taken,
+    pub(super) headers: QuotaGuard,
     pub(super) body: Incoming,
     /// Maximum length of the request.
     pub(super) bytes: usize,
-    /// Budget of the connection for incomplete requests.
-    pub(super) incomplete: Arc<Budget>,
+    /// Quota of the connection for incomplete requests.
+    pub(super) incomplete: Arc<Quota>,
 }
 
 impl UnaryCall {
@@ -70,7 +70,7 @@ impl UnaryCall {
             Err(reason) => match authentication.run(&reason, &call).await {
                 Ok((_, proof)) => proof,
                 Err(error) => {
-                    authentication.log_refusal(&call.address, &error);
+                    authentication.log_refusal(call.address, &error);
                     method.unauthenticated();
                     let code = if error.is_verdict { Code::Unauthenticated } else { Code::Unavailable };
                     return Err(Status::new(code, error.to_string()));
@@ -84,14 +84,14 @@ impl UnaryCall {
 }
 
 /// Reads the only message of a request.
-async fn message(body: Incoming, bytes: usize, incomplete: Arc<Budget>) -> Result<Bytes, Status> {
+async fn message(body: Incoming, bytes: usize, incomplete: Arc<Quota>) -> Result<Bytes, Status> {
     let all = body.collect().await?.to_bytes();
     let mut messages = Vec::new();
     let mut each = |message: &[u8]| -> Result<(), StreamError> {
         messages.push(Bytes::copy_from_slice(message));
         Ok(())
     };
-    let mut decoder = Decoder::new(incomplete);
+    let mut decoder = Decoder::new(&incomplete);
     let read = decoder.push(all, bytes, &mut each);
     read.map_err(|error| Status::new(error.code(), error.to_string()))?;
     match (messages.pop(), messages.is_empty() && decoder.incomplete().is_none()) {

@@ -1,6 +1,6 @@
 //! Periodic walks through all folders, for changes without watcher events.
 
-use super::change_queue::Changes;
+use crate::change_queue::Changes;
 use std::time::Instant;
 
 /// The next walk through all folders, or the one that runs on a thread of its own.
@@ -47,8 +47,8 @@ impl Rescan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scanner::Walked;
     use super::*;
+    use crate::scanner::Walked;
     use std::time::Duration;
 
     /// What the queue holds after a walk that found something.

@@ -2,10 +2,10 @@
 //! it to the guard.
 
 use super::{ChangedFile, Known, Pending, Scanner};
-use crate::file::path::FilePath;
-use crate::file::state::PreparedFile;
-use crate::file::walk::Signature;
-use crate::source::SourceEvent;
+use crate::path::FilePath;
+use crate::state::PreparedFile;
+use crate::walk::Signature;
+use pilotfish_config::SourceEvent;
 use pilotfish_model::ObjectKey;
 use pilotfish_runtime::{LossVerdict, ReadExtent};
 use std::collections::BTreeSet;
@@ -14,13 +14,13 @@ use std::time::{Instant, SystemTime};
 
 impl Scanner {
     /// True while objects are kept in force that files lack.
-    pub(in crate::file) fn is_holding(&self) -> bool {
+    pub(crate) fn is_holding(&self) -> bool {
         !self.held.is_empty()
     }
 
     /// Accepts the loss on behalf of an operator: held files are read again now, and their content is put in
     /// force.
-    pub(in crate::file) fn accept(&mut self, now: Instant) {
+    pub(crate) fn accept(&mut self, now: Instant) {
         self.guard.accept(now);
         self.read_held(now);
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::super::tests::{scanner, service};
     use super::super::{Changes, Trigger};
     use super::*;
-    use crate::file::change_queue::WriteState;
+    use crate::change_queue::WriteState;
     use std::fs;
     use std::time::Duration;
 

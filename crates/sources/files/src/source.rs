@@ -1,12 +1,12 @@
 //! File source: opening, its thread, and its end.
 
-use super::change_queue::ChangeQueue;
-use super::rescan::Rescan;
-use super::scanner::{Root, Scanner, Trigger};
-use super::state::FileRole;
-use crate::problem::ObjectCheck;
-use crate::source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
-use crate::{Limits, MeshFile};
+use crate::change_queue::ChangeQueue;
+use crate::rescan::Rescan;
+use crate::scanner::{Root, Scanner, Trigger};
+use crate::state::FileRole;
+use pilotfish_config::{
+    Effective, Limits, MeshFile, ObjectCheck, ProblemReport, SourceBatch, SourceEvent, SourceProblems,
+};
 use pilotfish_runtime::{GuardSettings, Heartbeat, HeldLosses};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! A file beyond the limit costs no memory. Alone in its process, whose peak is measured.
 #![allow(clippy::unwrap_used, reason = "a test fails this way")]
 
-use pilotfish_config::file::{FileSourceSettings, validate_paths};
+use pilotfish_files::{FileSourceSettings, validate_paths};
 
 /// The most memory that the process had at once, in KB.
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! The folders that are watched.
 
-use super::change_queue::ChangeQueue;
-use super::walk::identity_of;
+use crate::change_queue::ChangeQueue;
+use crate::walk::identity_of;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

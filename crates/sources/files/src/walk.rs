@@ -1,7 +1,7 @@
 //! Walking through folders, and reading files.
 
-use super::path::FilePath;
-use super::state::FileContent;
+use crate::path::FilePath;
+use crate::state::FileContent;
 use pilotfish_runtime::{Heartbeat, RegularFile, RegularFileError, check_type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

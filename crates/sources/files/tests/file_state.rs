@@ -1,9 +1,9 @@
 //! What follows from changed files, without a file system.
 
-use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
 use pilotfish_config::networking::VirtualService;
 use pilotfish_config::security::AuthorizationPolicy;
 use pilotfish_config::{Limits, MeshFile, SourceEvent};
+use pilotfish_files::{FileChange, FileContent, FileRole, FileState};
 use std::path::Path;
 
 fn change(path: &str, role: FileRole, content: FileContent) -> FileChange {

@@ -1,11 +1,11 @@
 //! State of the files, and the events that follow from a change of one: the pure part of the file source.
 
-use super::objects::Objects;
-use super::path::FilePath;
-use crate::path::FieldPath;
-use crate::problem::{ObjectCheck, Problem, Severity};
-use crate::source::{Effective, ProblemReport, SourceEvent, SourceProblems};
-use crate::{Limits, MeshFile, ReadFile, Rejected, read_checked, read_mesh_file};
+use crate::objects::Objects;
+use crate::path::FilePath;
+use pilotfish_config::{
+    Effective, FieldPath, Limits, MeshFile, ObjectCheck, Problem, ProblemReport, ReadFile, Rejected,
+    Severity, SourceEvent, SourceProblems, read_checked, read_mesh_file,
+};
 use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

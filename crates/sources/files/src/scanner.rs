@@ -2,17 +2,15 @@
 
 mod losses;
 
-use super::change_queue::{ChangeQueue, Changes, WriteState};
-use super::parallel;
-use super::path::FilePath;
-use super::source::Timing;
-use super::state::{FileChange, FileContent, FileRole, FileState, PreparedFile};
-use super::walk::{Found, Signature, is_config_file, is_hidden, read_file, walk};
-use super::watch::Watch;
-use super::writes::OpenWrites;
-use crate::problem::ObjectCheck;
-use crate::source::{SourceBatch, SourceEvent, SourceProblems};
-use crate::{Limits, ReadFile};
+use crate::change_queue::{ChangeQueue, Changes, WriteState};
+use crate::parallel;
+use crate::path::FilePath;
+use crate::source::Timing;
+use crate::state::{FileChange, FileContent, FileRole, FileState, PreparedFile};
+use crate::walk::{Found, Signature, is_config_file, is_hidden, read_file, walk};
+use crate::watch::Watch;
+use crate::writes::OpenWrites;
+use pilotfish_config::{Limits, ObjectCheck, ReadFile, SourceBatch, SourceEvent, SourceProblems};
 use pilotfish_model::ObjectKey;
 use pilotfish_runtime::{GuardSettings, Heartbeat, HeldLosses, LossGuard, check_type};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Validation of files without serving them.
 
-use super::scanner::{Scanner, Trigger};
-use super::source::{FileSourceSettings, OpenError, roots};
-use crate::source::SourceProblems;
+use crate::scanner::{Scanner, Trigger};
+use crate::source::{FileSourceSettings, OpenError, roots};
+use pilotfish_config::SourceProblems;
 use pilotfish_model::{Kind, Object};
 use pilotfish_runtime::Heartbeat;
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! The file source on a real file system: each test waits for what it expects, with a deadline.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-use pilotfish_config::file::{FileSource, FileSourceSettings, OpenError, RunningFileSource, validate_paths};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::VirtualService;
 use pilotfish_config::{SourceBatch, SourceEvent, SourceProblems};
+use pilotfish_files::{FileSource, FileSourceSettings, OpenError, RunningFileSource, validate_paths};
 use pilotfish_model::Kind;
 use std::collections::BTreeMap;
 use std::fs;

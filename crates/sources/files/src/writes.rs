@@ -1,8 +1,8 @@
 //! Files that are open for writing: their content counts once they are closed.
 
-use super::change_queue::WriteState;
-use super::path::FilePath;
-use super::walk::identity_of;
+use crate::change_queue::WriteState;
+use crate::path::FilePath;
+use crate::walk::identity_of;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! One-time reading of files for commands, by the rules of the file source.
 
-use super::state::FileContent;
-use super::walk::{Found, read_file, walk};
+use crate::state::FileContent;
+use crate::walk::{Found, read_file, walk};
 use pilotfish_runtime::Heartbeat;
 use std::path::{Path, PathBuf};
 

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails this way")]
 
-use pilotfish_config::file::{FileSourceSettings, validate_paths};
 use pilotfish_config::{Limits, MeshFile, Problem, ReadFile, Rejected, read, read_mesh_file};
+use pilotfish_files::{FileSourceSettings, validate_paths};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Paths that changed according to the watcher and that the scanner has not read yet. The queue is bounded:
 //! beyond a number of paths, everything counts as changed.
 
-use super::scanner::Walked;
+use crate::scanner::Walked;
 use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
 use notify::{Event, EventKind};
 use std::collections::HashMap;
