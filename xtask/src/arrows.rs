@@ -280,7 +280,7 @@ const RULES: &[Rule] = &[
             "pilotfish-webhook",
             "pilotfish-zookeeper",
         ],
-        never_named: &["axum", "h2", "hyper", "k8s-openapi", "kube", "pilotfish-registry-client", "tonic"],
+        never_named: &["axum", "h2", "hyper", "k8s-openapi", "kube", "pilotfish-session", "tonic"],
     },
     // A client: it knows the API and not the server.
     Rule { name: "pilotfish-cli", never: &["axum", "pilotfish-model", "prost"], never_named: &["h2"] },

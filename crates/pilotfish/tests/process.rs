@@ -197,6 +197,7 @@ fn help_has_settings_under_headings_and_logging_at_the_end() {
             "Admin",
             "Traces",
             "xDS over TLS",
+            "Certificate authority",
             "Registration",
             "Registries",
             "Multi-cluster",
@@ -384,7 +385,7 @@ fn definitions_are_printed_for_all_groups_or_for_one() {
     assert_eq!(output.status.code(), Some(0));
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let all = list["items"].as_array().unwrap();
-    assert_eq!((list["kind"].as_str(), all.len()), (Some("List"), 25));
+    assert_eq!((list["kind"].as_str(), all.len()), (Some("List"), 26));
 
     let output = pilotfish(&["crds", "--group", "security.istio.io"]);
     let yaml = String::from_utf8(output.stdout).unwrap();

@@ -299,7 +299,7 @@ fn encode(type_url: &str, json: &Value) -> Result<Any> {
     let descriptor = pool().get_message_by_name(name).context("an unknown type")?;
     let mut message = DynamicMessage::deserialize(descriptor, json)?;
     restore_opaque(&mut message)?;
-    Ok(Any { type_url: type_url.to_owned(), value: message.encode_to_vec().into() })
+    Ok(Any { type_url: type_url.to_owned(), value: message.encode_to_vec() })
 }
 
 fn mark_opaque(value: &mut Value) {
@@ -339,13 +339,13 @@ fn restore_any(any: &mut DynamicMessage) -> Result<()> {
     if packed.type_url == OPAQUE {
         let text = String::from_utf8(Vec::<u8>::decode(&packed.value[..])?)?;
         let (ty, bytes) = text.split_once(' ').context("a marked message")?;
-        packed = Any { type_url: ty.to_owned(), value: BASE64.decode(bytes)?.into() };
+        packed = Any { type_url: ty.to_owned(), value: BASE64.decode(bytes)? };
     } else {
         let name = packed.type_url.rsplit('/').next().unwrap_or_default();
         let descriptor = pool().get_message_by_name(name).context("an unknown type")?;
         let mut inner = DynamicMessage::decode(descriptor, &packed.value[..])?;
         restore_opaque(&mut inner)?;
-        packed.value = inner.encode_to_vec().into();
+        packed.value = inner.encode_to_vec();
     }
     Ok(any.transcode_from(&packed)?)
 }

@@ -236,10 +236,40 @@ fn all_roots_are_the_last_text_of_a_chain() {
     assert_eq!(ders(&chain[2..]), ders(&[roots]));
 }
 
+/// Certificate, key, chain and roots of an authority, with the beginning of the error that refuses it.
+type Unusable<'a> = (&'a str, String, Option<&'a str>, Option<&'a str>, &'a str);
+
+fn assert_refused<const N: usize>(cases: [Unusable<'_>; N]) {
+    for (certificate, key, chain, roots, expected) in cases {
+        let error = load(certificate, &key, chain, roots).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{expected}: {error}");
+        assert!(key.lines().nth(1).is_none_or(|secret| !error.contains(secret)), "{error}");
+    }
+}
+
 #[test]
 fn unusable_authority_is_refused_with_the_file_and_without_the_key() {
     let (root, other) = (root(), self::root());
     let lower = below(&root, params("lower"));
+    let key = |made: &Made| made.key.serialize_pem();
+    let ed = KeyPair::generate_for(&PKCS_ED25519).unwrap().serialize_pem();
+    let (roots, others) = (Some(root.certificate.as_str()), Some(other.certificate.as_str()));
+    assert_refused([
+        ("", key(&root), None, None, "ca-cert.pem: no certificate in PEM"),
+        (&root.key.serialize_pem(), key(&root), None, None, "ca-cert.pem: no certificate in PEM"),
+        (&root.certificate, String::new(), None, None, "ca-key.pem: no private key"),
+        (&root.certificate, ed, None, None, "ca-key.pem: no private key"),
+        (&root.certificate, key(&other), None, None, "ca-cert.pem and ca-key.pem do not belong together"),
+        (&lower.certificate, key(&lower), None, None, "ca-cert.pem is not self-signed"),
+        (&lower.certificate, key(&lower), None, others, "certificates signed by ca-cert.pem"),
+        (&lower.certificate, key(&lower), Some(""), roots, "cert-chain.pem: no certificate"),
+        (&lower.certificate, key(&lower), None, Some(""), "root-cert.pem: no certificate"),
+    ]);
+}
+
+#[test]
+fn authority_that_must_not_sign_is_refused() {
+    let root = root();
     let mut leaf = params("leaf");
     leaf.is_ca = IsCa::ExplicitNoCa;
     let leaf = below(&root, leaf);
@@ -257,22 +287,9 @@ fn unusable_authority_is_refused_with_the_file_and_without_the_key() {
     let last = below(&root, last);
     let beyond = below(&last, params("beyond"));
     let key = |made: &Made| made.key.serialize_pem();
-    let ed = KeyPair::generate_for(&PKCS_ED25519).unwrap().serialize_pem();
-    let roots = Some(root.certificate.as_str());
-    for (certificate, key, chain, roots, expected) in [
-        ("", key(&root), None, None, "ca-cert.pem: no certificate in PEM"),
-        (&root.key.serialize_pem(), key(&root), None, None, "ca-cert.pem: no certificate in PEM"),
-        (&root.certificate, String::new(), None, None, "ca-key.pem: no private key"),
-        (&root.certificate, ed, None, None, "ca-key.pem: no private key"),
-        (&root.certificate, key(&other), None, None, "ca-cert.pem and ca-key.pem do not belong together"),
-        (&lower.certificate, key(&lower), None, None, "ca-cert.pem is not self-signed"),
-        (
-            &lower.certificate,
-            key(&lower),
-            None,
-            Some(other.certificate.as_str()),
-            "certificates signed by ca-cert.pem",
-        ),
+    let (roots, chain) = (Some(root.certificate.as_str()), Some(last.certificate.as_str()));
+    let unverified = "certificates signed by ca-cert.pem do not verify";
+    assert_refused([
         (
             &leaf.certificate,
             key(&leaf),
@@ -281,28 +298,10 @@ fn unusable_authority_is_refused_with_the_file_and_without_the_key() {
             "ca-cert.pem: it is not the certificate of an authority",
         ),
         (&no_signer.certificate, key(&no_signer), None, roots, "ca-cert.pem: its key must not sign"),
-        (&old.certificate, key(&old), None, roots, "certificates signed by ca-cert.pem do not verify"),
-        (
-            &old_root.certificate,
-            key(&old_root),
-            None,
-            None,
-            "certificates signed by ca-cert.pem do not verify",
-        ),
-        (
-            &beyond.certificate,
-            key(&beyond),
-            Some(last.certificate.as_str()),
-            roots,
-            "certificates signed by ca-cert.pem",
-        ),
-        (&lower.certificate, key(&lower), Some(""), roots, "cert-chain.pem: no certificate"),
-        (&lower.certificate, key(&lower), None, Some(""), "root-cert.pem: no certificate"),
-    ] {
-        let error = load(certificate, &key, chain, roots).unwrap_err().to_string();
-        assert!(error.starts_with(expected), "{expected}: {error}");
-        assert!(key.lines().nth(1).is_none_or(|secret| !error.contains(secret)), "{error}");
-    }
+        (&old.certificate, key(&old), None, roots, unverified),
+        (&old_root.certificate, key(&old_root), None, None, unverified),
+        (&beyond.certificate, key(&beyond), chain, roots, "certificates signed by ca-cert.pem"),
+    ]);
 }
 
 #[test]

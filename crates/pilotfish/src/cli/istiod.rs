@@ -53,7 +53,8 @@ fn first(question: &IstiodQuestion, node: &Node) -> Question {
 /// Names that a resource refers to, by type URL. Envoys subscribe to all clusters.
 fn referred(type_url: &str, resource: &Any, is_grpc: bool) -> Vec<(String, String)> {
     let Some(kind) = ResourceType::from_type_url(type_url).map(section) else { return Vec::new() };
-    if !matches!(kind, Section::Clusters | Section::Listeners) && !(is_grpc && kind == Section::Routes) {
+    let refers = matches!(kind, Section::Clusters | Section::Listeners) || is_grpc && kind == Section::Routes;
+    if !refers {
         return Vec::new();
     }
     let of = |(kind, name): (&str, String)| {

@@ -91,17 +91,14 @@ impl Bound {
     /// # Errors
     /// When a path or a mesh file is wrong, or an address is taken.
     pub(crate) async fn bind(settings: Settings) -> Result<Self> {
-        let admin = pilotfish_admin::Bound::bind(settings.admin.address).await;
-        let admin = admin.map_err(|error| with_flag(error, "--admin-address"))?;
+        let admin = bind_admin(settings.admin.address).await?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
         let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
-
         let revision = watch::Sender::new(settings.sources.revision.clone());
         let mut registries = Registries::open(&settings)?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
-        let registration =
-            Registration::open(&settings, &mut registries, &shared, &metrics, &recorder).await?;
+        let registration = Registration::open(&settings, &mut registries, &shared, &recorder).await?;
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_settings(translation(&settings)));
         let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
@@ -122,7 +119,6 @@ impl Bound {
         let secure = tls::open(&settings, &sources, webhooks.as_ref(), ca.as_ref(), &shared, &recorder)?;
         let (secure, reload) = secure.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
-        let configuration = configuration::subsystem(&configuration, &fanout, &shared);
         let admin_state = Arc::new(AdminState {
             shared: shared.clone(),
             resources,
@@ -136,7 +132,6 @@ impl Bound {
             plans: Mutex::default(),
         });
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registration.as_ref());
-
         subsystems.add(control_loop::subsystem(control, inbox));
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
@@ -144,13 +139,12 @@ impl Bound {
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics, &revision));
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
-        subsystems.extend(configuration);
+        subsystems.extend(configuration::subsystem(&configuration, &fanout, &shared));
         subsystems.extend(sources.subsystems(messages, &shared, revision));
         subsystems.extend(live);
         subsystems.extend(pages(admin, &admin_state, &recorder, &settings, asked)?);
         subsystems.extend(webhooks.map(Webhooks::subsystem));
-        subsystems.extend(reload.map(tls::Reload::subsystem));
-        subsystems.extend(ca_reload.map(ca::CaReload::subsystem));
+        subsystems.extend(reloads(reload, ca_reload));
         subsystems.add(xds::subsystem(xds));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
@@ -215,6 +209,16 @@ fn pages(
         dashboard(state, metrics, feed),
     ];
     Ok(exporter.into_iter().chain(others).collect())
+}
+
+async fn bind_admin(address: SocketAddr) -> Result<pilotfish_admin::Bound> {
+    let bound = pilotfish_admin::Bound::bind(address).await;
+    bound.map_err(|error| with_flag(error, "--admin-address"))
+}
+
+/// Returns the subsystems that read certificates again.
+fn reloads(tls: Option<tls::Reload>, ca: Option<ca::CaReload>) -> impl Iterator<Item = Subsystem> {
+    tls.map(tls::Reload::subsystem).into_iter().chain(ca.map(ca::CaReload::subsystem))
 }
 
 fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem {

@@ -1,12 +1,12 @@
 //! `istio.v1.auth.IstioCertificateService/CreateCertificate`: signs for the identity that a client proved.
 
 use super::Ca;
-use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
-use pilotfish_control_plane::{trust_domain, with_mesh};
 use bytes::Bytes;
-use pilotfish_admission::{LogLimit, Rate, network_of};
+use pilotfish_admission::{LogLimit, TokenBucket, TokenBuckets, network_of};
 use pilotfish_ca::{Authority, CertificateRequest, SignError};
+use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::{trust_domain, with_mesh};
 use pilotfish_identity::{Proof, WorkloadId};
 use pilotfish_model::World;
 use pilotfish_xds::{Limit, Recorder, UnaryAnswer, UnaryMethod};
@@ -52,8 +52,8 @@ pub(crate) struct CaService {
     ca: Arc<Ca>,
     shared: Arc<Shared>,
     recorder: Arc<PrometheusRecorder>,
-    identities: Rate<String>,
-    addresses: Rate<IpAddr>,
+    identities: TokenBuckets<String>,
+    addresses: TokenBuckets<IpAddr>,
     /// Limits the processors that sign at a time, so that streams go on during a storm of requests.
     processors: Arc<Semaphore>,
     log: LogLimit,
@@ -66,8 +66,14 @@ impl CaService {
             ca,
             shared,
             recorder,
-            identities: Rate::new(IDENTITY_CERTIFICATES, IDENTITY_CERTIFICATES * 10),
-            addresses: Rate::new(ADDRESS_CERTIFICATES, ADDRESS_CERTIFICATES * 10),
+            identities: TokenBuckets::new(TokenBucket::per_second(
+                IDENTITY_CERTIFICATES,
+                IDENTITY_CERTIFICATES * 10,
+            )),
+            addresses: TokenBuckets::new(TokenBucket::per_second(
+                ADDRESS_CERTIFICATES,
+                ADDRESS_CERTIFICATES * 10,
+            )),
             processors: Arc::new(Semaphore::new(processors)),
             log: LogLimit::default(),
         }
@@ -85,7 +91,7 @@ impl CaService {
                 "certificates for other identities than the client's are not signed",
             ));
         }
-        let admitted = self.identities.take(identity.clone(), Instant::now());
+        let admitted = self.identities.take(identity.clone(), Instant::now().into());
         admitted.map_err(|wait| self.too_many(Limit::IdentityCertificates, IDENTITY_CERTIFICATES, wait))?;
         let lifetime = self.ca.lifetimes.of(request.validity_duration);
         let signed = match lifetime {
@@ -147,7 +153,7 @@ impl UnaryMethod for CaService {
 
     fn admit(&self, client: IpAddr) -> Result<(), Status> {
         self.recorder.metrics().ca.requests.inc();
-        let admitted = self.addresses.take(network_of(client), Instant::now());
+        let admitted = self.addresses.take(network_of(client), Instant::now().into());
         admitted.map_err(|wait| self.too_many(Limit::AddressCertificates, ADDRESS_CERTIFICATES, wait))
     }
 

@@ -3,10 +3,10 @@ use super::service::{
     ADDRESS_CERTIFICATES, IDENTITY_CERTIFICATES, IstioCertificateRequest, IstioCertificateResponse,
 };
 use super::*;
-use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
 use crate::settings::{CaArgs, RegistrationArgs, ServeArgs, SourceArgs, TlsArgs};
 use pilotfish_ca::SelfSigned;
+use pilotfish_control_plane::control::Shared;
 use pilotfish_identity::spiffe_ids;
 use pilotfish_registry::RegistryTable;
 use pilotfish_xds::UnaryMethod;

@@ -54,7 +54,6 @@ impl Registration {
         settings: &Settings,
         registries: &mut Registries,
         shared: &Arc<Shared>,
-        metrics: &Arc<Metrics>,
         recorder: &Arc<PrometheusRecorder>,
     ) -> Result<Option<Self>> {
         let Some(own) = &settings.registration else { return Ok(None) };
@@ -65,7 +64,7 @@ impl Registration {
         registries.add(&settings.registries, REGISTRATION.name, |shard| {
             source::source(registrar.clone(), shared.clone(), domain.clone(), shard)
         })?;
-        let (tls, reload) = tls_of(own, metrics)?.unzip();
+        let (tls, reload) = tls_of(own, recorder.metrics())?.unzip();
         let limits = ServerLimits::default();
         // One of three ports beside both of xDS: registering clients must not use up the open files of
         // proxies.

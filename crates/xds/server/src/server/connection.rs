@@ -10,7 +10,7 @@ use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
 use super::{Shared, WINDOW};
 use crate::error::StreamError;
-use crate::limits::{Limit, Quota, QuotaGuard};
+use crate::limits::{Limit, LimitExceeded, Quota, QuotaGuard};
 use crate::protocol::Protocol;
 use crate::source::{PeerInfo, ResourceSource};
 use bytes::Bytes;
@@ -446,7 +446,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return self.refuse(&StreamError::Unavailable(NOT_READY.into()), respond);
         }
         let (certificate, authentication) = (client.certificate.clone(), client.authentication.clone());
-        let headers = self.unidentified.hold(header_bytes(request.headers()));
+        let headers = self.unidentified.hold(header_bytes(request.headers())).map_err(LimitExceeded::from);
         let admitted = headers.map_err(StreamError::from).and_then(|held| Ok((held, self.call_place()?)));
         let (headers, place) = match admitted {
             Ok(admitted) => admitted,

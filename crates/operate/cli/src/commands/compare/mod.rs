@@ -34,9 +34,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish compare --dumps dumps                               against the Pilotfish that runs here
 
 Nothing is changed: istiod takes the readers for proxies that connect once more, and counts them;
-Pilotfish only computes what it would send. The exit code is 1 where a difference is not known, and 2
-where a proxy could not be compared. Secrets are not compared; extension configuration and name tables
-with --istiod only.";
+Pilotfish only computes what it would send. The exit code is 1 where a difference is not known,
+and 2 where a proxy could not be compared. Secrets are not compared; extension configuration and
+name tables with --istiod only.";
 
 /// Compares what proxies of istiod have with what Pilotfish would send them.
 #[derive(Args, Clone, Debug)]
