@@ -123,7 +123,7 @@ async fn the_adapter_of_the_page_feeds_services_and_may_go_away() {
     scene.services(&json!([]));
     let _adapter = scene.start();
     becomes(&pilotfish, web, &[]).await;
-    assert!(pilotfish.printed().contains("it stays in force until a second read confirms the loss"));
+    assert!(pilotfish.printed().contains("keeping them until a second read confirms the loss"));
     eventually("the failure is over", || async {
         let ready = pilotfish.page("/ready").await?;
         if ready.contains("cannot be read since") { Err(ready) } else { Ok(()) }

@@ -24,7 +24,7 @@ pub fn object(name: &str, host: &str) -> Update {
 #[derive(Default)]
 pub struct Case {
     writer: WorldWriter,
-    /// The history.
+    /// History that a test fills.
     pub history: History,
     before: Arc<World>,
 }

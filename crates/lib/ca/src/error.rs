@@ -73,7 +73,10 @@ pub enum SignError {
     #[error(transparent)]
     Request(#[from] RequestError),
     /// A validity was requested that is longer than allowed.
-    #[error("the requested validity of {asked} seconds is longer than the maximum of {} seconds", max.as_secs())]
+    #[error(
+        "the requested validity of {asked} seconds is longer than the maximum of {} seconds",
+        max.as_secs()
+    )]
     Lifetime {
         /// Requested validity in seconds.
         asked: i64,

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Metrics of the certificate authority.
 pub struct CaMetrics {
-    /// Certificate requests.
+    /// Number of received certificate requests.
     pub requests: IntCounter,
     /// Clients that proved no identity, or not the one that they requested.
     pub authentication_failures: IntCounter,
@@ -15,7 +15,7 @@ pub struct CaMetrics {
     /// Certificates that were not signed, by error: `CSR_ERROR`, `TTL_ERROR`, `CERT_GEN_ERROR`,
     /// `CA_NOT_READY`.
     pub sign_errors: IntCounterVec,
-    /// Signed certificates.
+    /// Number of issued certificates.
     pub signed: IntCounter,
     /// 1 while the files of the authority are invalid and older ones stay in force.
     pub files_refused: IntGauge,

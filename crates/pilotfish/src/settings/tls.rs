@@ -57,7 +57,7 @@ pub(crate) enum CertificateSource {
     },
     /// The one that the webhooks keep for themselves.
     Webhooks,
-    /// One that Pilotfish's own certificate authority signs.
+    /// Certificate signed by Pilotfish's own certificate authority.
     Authority,
 }
 
@@ -107,8 +107,8 @@ impl TlsArgs {
         let named = check.certificate(certificate, ("--tls-key-file", self.tls_key_file.as_deref())).ok()?;
         let certificate = named.or(kept);
         if certificate.is_none() {
-            let why = "it needs --tls-cert-file and --tls-key-file, or --ca or --webhook-address, which keep a \
-                certificate";
+            let why = "it needs --tls-cert-file and --tls-key-file, or --ca or --webhook-address, \
+                which keep a certificate";
             check.wrong("--secure-xds-address", address, why);
         }
         certificate

@@ -78,7 +78,8 @@ impl AuthorityFiles {
                 if mode & 0o077 != 0 {
                     let path = path.display();
                     bail!(
-                        "{path} holds the key of the certificate authority, and others may read it: chmod 600 {path}"
+                        "{path} holds the key of the certificate authority, and others may read it: \
+                         chmod 600 {path}"
                     );
                 }
                 return Ok(AuthorityTexts { certificate: text.clone(), key: text, chain: None, roots: None });

@@ -137,7 +137,10 @@ impl CaReload {
             match ca.renew(now) {
                 Ok(()) => self.renew = now + SERVING / 2,
                 Err(error) => {
-                    tracing::error!(%error, "the certificate of the secure port cannot be renewed; the next try is in a minute");
+                    tracing::error!(
+                        %error,
+                        "the certificate of the secure port cannot be renewed; the next try is in a minute"
+                    );
                     self.renew = now + Duration::from_secs(60);
                 }
             }

@@ -26,7 +26,7 @@ pub(crate) const ADDRESS_CERTIFICATES: u32 = 200;
 /// Metadata field by which a node proxy requests a certificate for another identity.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
 
-/// Request message.
+/// Message `istio.v1.auth.IstioCertificateRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct IstioCertificateRequest {
     /// Certificate request in PEM.
@@ -39,7 +39,7 @@ pub(super) struct IstioCertificateRequest {
     pub(super) metadata: Option<prost_types::Struct>,
 }
 
-/// Response message.
+/// Message `istio.v1.auth.IstioCertificateResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct IstioCertificateResponse {
     /// Certificates in PEM, the leaf first and all roots in the last text.
@@ -47,7 +47,7 @@ pub(super) struct IstioCertificateResponse {
     pub(super) cert_chain: Vec<String>,
 }
 
-/// The certificate service.
+/// Method `CreateCertificate` of the certificate service.
 pub(crate) struct CaService {
     ca: Arc<Ca>,
     shared: Arc<Shared>,
@@ -125,7 +125,8 @@ impl CaService {
         self.recorder.limit_exceeded(limit);
         let (limit, wait) = (limit.as_str(), wait.as_secs_f64());
         Status::resource_exhausted(format!(
-            "too many certificate requests: {allowed} a second are allowed; try again after {wait:.1} s (limit {limit})"
+            "too many certificate requests: {allowed} a second are allowed; try again after {wait:.1} s \
+             (limit {limit})"
         ))
     }
 

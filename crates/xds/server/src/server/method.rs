@@ -43,7 +43,7 @@ pub(super) struct UnaryCall {
     pub(super) peer: SocketAddr,
     /// Identities of the client's certificate.
     pub(super) certificate: Authenticated,
-    /// Tried without them.
+    /// Used if the certificate proves no identity.
     pub(super) authentication: Arc<Authentication>,
     pub(super) call: Call,
     /// Charge for the headers.

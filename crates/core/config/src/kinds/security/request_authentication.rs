@@ -33,7 +33,7 @@ pub struct JwtRule {
     pub output_claim_to_headers: Vec<ClaimToHeader>,
     pub timeout: Option<Duration>,
     pub space_delimited_claims: Vec<String>,
-    /// Of Istio 1.32.
+    /// Requirement for the token; a field of Istio 1.32.
     pub presence: JwtPresence,
     /// True for the closed form of a rule that cannot be used: every token is refused.
     #[serde(skip)]
@@ -54,7 +54,7 @@ pub struct ClaimToHeader {
 }
 
 enumeration! {
-/// Whether requests need the token of a rule.
+/// Requirement for the token of a rule (`presence`).
 pub enum JwtPresence {
     #[default]
     Optional,

@@ -37,7 +37,7 @@ pub(super) struct FromIstiod {
     /// Number of proxies that istiod is asked for at a time
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     at_a_time: u16,
-    /// How long istiod may take for one proxy
+    /// Timeout for the answers of istiod for one proxy
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = crate::time::parse_duration)]
     proxy_timeout: Duration,
 }

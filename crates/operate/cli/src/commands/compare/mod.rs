@@ -142,7 +142,7 @@ impl Compare {
     }
 }
 
-/// Comparison in progress.
+/// State of a comparison while proxies are read.
 struct Comparing {
     save: Option<PathBuf>,
     report: Report,

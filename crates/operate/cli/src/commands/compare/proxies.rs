@@ -144,7 +144,7 @@ pub(super) fn without_writes(mut node: Value) -> Value {
     node
 }
 
-/// Marks a node, so that these connections can be told apart from those of the proxy.
+/// Marks a node: these connections are not those of the proxy.
 pub(super) fn marked(mut node: Value) -> Value {
     if let Value::Object(fields) = &mut node {
         fields.insert("user_agent_name".to_owned(), Value::from(MARK.1));
