@@ -50,7 +50,7 @@ pub enum AuthorityError {
 /// A certificate request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Longer than [`MAX_REQUEST_BYTES`](crate::MAX_REQUEST_BYTES).
+    /// The text is longer than [`MAX_REQUEST_BYTES`](crate::MAX_REQUEST_BYTES).
     #[error("the certificate request has more than {0} bytes")]
     TooLong(usize),
     /// Not one PEM section of a certificate request.

@@ -12,7 +12,7 @@ const VALIDITY: Duration = Duration::from_secs(3650 * 86_400);
 /// Key and certificate of a new authority, in PEM.
 pub struct SelfSigned {
     pub certificate: String,
-    /// PKCS#8.
+    /// Private key, encoded as PKCS#8.
     pub key: String,
 }
 

@@ -22,7 +22,7 @@ pub type Names = BTreeMap<String, BTreeSet<String>>;
 /// Proxy to read as, with its first subscriptions.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
-    /// Encoded `envoy.config.core.v3.Node`.
+    /// Encoded node of the proxy (`envoy.config.core.v3.Node`).
     pub node: Bytes,
     /// Types to subscribe to at first; all resources of a type without names.
     pub first: Names,
@@ -215,9 +215,14 @@ impl State {
             .get_mut(&type_url)
             .ok_or_else(|| anyhow!("a response of a type that was not subscribed: {type_url}"))?;
         subscription.answered += 1;
+        // References of earlier resources were subscribed to when these arrived.
+        let mut referred = Names::new();
         for resource in response.resources {
             let Some(body) = resource.resource else { continue };
             let references = references(&type_url, &body);
+            for (ty, name) in &references {
+                referred.entry(ty.clone()).or_default().insert(name.clone());
+            }
             subscription.removed.remove(&resource.name);
             subscription.held.insert(resource.name, Held { resource: body, references });
         }
@@ -227,7 +232,7 @@ impl State {
         }
         let ack = Request { type_url, response_nonce: response.nonce, ..Request::default() };
         let mut requests = vec![encoded(&ack)];
-        for (ty, names) in self.referred() {
+        for (ty, names) in referred {
             let known = self.types.get(&ty).map(|subscription| &subscription.names);
             let new: BTreeSet<String> =
                 names.into_iter().filter(|name| known.is_none_or(|known| !known.contains(name))).collect();

@@ -26,7 +26,7 @@ pub(crate) const ADDRESS_CERTIFICATES: u32 = 200;
 /// Metadata field by which a node proxy requests a certificate for another identity.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
 
-/// Message `istio.v1.auth.IstioCertificateRequest`.
+/// Request of `CreateCertificate` (`istio.v1.auth.IstioCertificateRequest`).
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct IstioCertificateRequest {
     /// Certificate request in PEM.
@@ -39,7 +39,7 @@ pub(super) struct IstioCertificateRequest {
     pub(super) metadata: Option<prost_types::Struct>,
 }
 
-/// Message `istio.v1.auth.IstioCertificateResponse`.
+/// Response of `CreateCertificate` (`istio.v1.auth.IstioCertificateResponse`).
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct IstioCertificateResponse {
     /// Certificates in PEM, the leaf first and all roots in the last text.
@@ -168,7 +168,7 @@ impl UnaryMethod for CaService {
             if let Err(status) = &answer
                 && let Some(left_out) = self.log.allow(Instant::now())
             {
-                let (identity, error) = (proof.identities.concat(), status.message());
+                let (identity, error) = (proof.identities.join(", "), status.message());
                 tracing::warn!(%client, identity, error, left_out, "no certificate was signed for a client");
             }
             answer.map(|response| response.encode_to_vec().into())

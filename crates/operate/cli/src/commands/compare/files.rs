@@ -4,9 +4,8 @@ use super::Dump;
 use crate::commands::record::write_private;
 use crate::error::CliError;
 use pilotfish_compare::{Held, held, node, subscribed, to_dump};
+use pilotfish_runtime::{RegularFileError, read_regular_file};
 use serde_json::Value;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a dump.
@@ -45,20 +44,11 @@ pub(super) fn read(file: &Path) -> Result<Dump, String> {
 
 /// Content of a regular file, up to a limit: pipes and devices have no end.
 pub(super) fn bounded(file: &Path, most: u64) -> Result<Vec<u8>, String> {
-    // Opening a pipe would wait for its writer.
-    if !std::fs::metadata(file).map_err(|error| error.to_string())?.is_file() {
-        return Err("no regular file".into());
-    }
-    let mut bytes = Vec::new();
-    File::open(file)
-        .map_err(|error| error.to_string())?
-        .take(most + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > most {
-        return Err(format!("larger than {} MiB", most >> 20));
-    }
-    Ok(bytes)
+    read_regular_file(file, most).map_err(|error| match error {
+        RegularFileError::NotRegular(_) => "no regular file".into(),
+        RegularFileError::TooLarge { limit } => format!("larger than {} MiB", limit >> 20),
+        RegularFileError::Io(error) => error.to_string(),
+    })
 }
 
 pub(super) fn save(folder: &Path, dump: &Dump) -> Result<(), CliError> {

@@ -17,7 +17,7 @@ const DOMAIN: &str = "svc.cluster.local";
 /// A proxy of istiod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct IstiodProxy {
-    /// NAME.NAMESPACE.
+    /// Name and namespace, such as `web-0.shop`.
     pub(super) name: String,
     /// `sidecar`, `router` or a type of ambient mode; empty if it is not known.
     kind: String,
