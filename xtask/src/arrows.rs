@@ -83,12 +83,6 @@ const FOLDERS: &[Folder] = &[
         shared: &["pilotfish-webhook"],
         never: &["envoy-types"],
     },
-    Folder {
-        path: "crates/operate",
-        may: &["crates/core", "crates/lib"],
-        shared: &["pilotfish-compare", "pilotfish-dashboard"],
-        never: &["envoy-types", "kube", "notify", "tonic"],
-    },
     // The contract of registries, but no product: `never` of the rule below.
     Folder {
         path: "crates/control-plane",
@@ -104,6 +98,21 @@ const FOLDERS: &[Folder] = &[
         never: &["clap", "envoy-types", "insta", "proptest"],
     },
     Folder {
+        path: "crates/operate",
+        may: &[
+            "crates/core",
+            "crates/lib",
+            "crates/sources",
+            "crates/registries",
+            "crates/registration",
+            "crates/xds",
+            "crates/cluster",
+            "crates/control-plane",
+        ],
+        shared: &["pilotfish-admin", "pilotfish-compare", "pilotfish-dashboard"],
+        never: &["envoy-types"],
+    },
+    Folder {
         path: "crates/pilotfish",
         may: &[
             "crates/core",
@@ -113,8 +122,8 @@ const FOLDERS: &[Folder] = &[
             "crates/registration",
             "crates/xds",
             "crates/cluster",
-            "crates/operate",
             "crates/control-plane",
+            "crates/operate",
         ],
         shared: &[],
         never: &["insta", "proptest"],
@@ -191,6 +200,11 @@ const RULES: &[Rule] = &[
         name: "pilotfish-connect",
         never: &["notify", "prost", "serde-saphyr"],
         never_named: &["axum", "h2"],
+    },
+    Rule {
+        name: "pilotfish-log",
+        never: &["axum", "h2", "hyper", "notify", "prost", "tonic"],
+        never_named: &["tokio"],
     },
     rule("pilotfish-etcd-client", &["axum", "notify"]),
     rule("pilotfish-otlp", &["axum", "notify"]),
@@ -282,8 +296,20 @@ const RULES: &[Rule] = &[
         ],
         never_named: &["axum", "h2", "hyper", "k8s-openapi", "kube", "pilotfish-session", "tonic"],
     },
+    // Pages over traits: it knows neither the control plane nor its inputs.
+    Rule {
+        name: "pilotfish-admin",
+        never: &["kube", "notify", "pilotfish-registry", "pilotfish-translate", "tonic"],
+        never_named: &[],
+    },
+    // Reads the running control plane, without a product of registries behind it.
+    rule("pilotfish-admin-state", &["h2", "hyper", "k8s-openapi", "kube", "pilotfish-session", "tonic"]),
     // A client: it knows the API and not the server.
-    Rule { name: "pilotfish-cli", never: &["axum", "pilotfish-model", "prost"], never_named: &["h2"] },
+    Rule {
+        name: "pilotfish-cli",
+        never: &["axum", "kube", "notify", "pilotfish-model", "prost", "tonic"],
+        never_named: &["h2"],
+    },
     // Compares JSON, without knowledge of its origin.
     Rule { name: "pilotfish-compare", never: NETWORK, never_named: &["prost", "tokio"] },
     // Files only, without a server for them.
@@ -293,7 +319,20 @@ const RULES: &[Rule] = &[
         never_named: &[],
     },
     // The load client ships with `pilotfish bench`, and shares no code with the measured server.
-    Rule { name: "pilotfish-load", never: &["axum", "hyper", "tempfile"], never_named: &["pilotfish-proto"] },
+    Rule {
+        name: "pilotfish-load",
+        never: &[
+            "axum",
+            "hyper",
+            "kube",
+            "notify",
+            "pilotfish-translate",
+            "pilotfish-xds",
+            "tempfile",
+            "tonic",
+        ],
+        never_named: &["pilotfish-proto"],
+    },
     // Generates files of pilotfish-proto; no crate depends on it.
     Rule { name: "pilotfish-protogen", never: NETWORK, never_named: &["tokio"] },
     // Attackers share nothing with the attacked server except for the messages.

@@ -32,12 +32,12 @@ const EXCEPTIONS: &[Exception] = &[
     Exception {
         package: "pilotfish",
         parent: "",
-        modules: &["admin", "cli", "demo", "istioctl", "serve", "settings"],
+        modules: &["cli", "demo", "serve", "settings"],
         reason: "settings name what they configure, and pages read what serve opens",
     },
     Exception {
-        package: "pilotfish",
-        parent: "admin",
+        package: "pilotfish-admin-state",
+        parent: "",
         modules: &["history", "operations", "plan", "unconnected", "waiting"],
         reason: "operations are the entry of the pages that they share",
     },

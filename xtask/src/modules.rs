@@ -16,6 +16,7 @@ type Table = &'static [(&'static str, &'static [&'static str])];
 const PUBLIC: Table = &[
     ("pilotfish", &["cli"]),
     ("pilotfish-admin", &[]),
+    ("pilotfish-admin-state", &["istioctl"]),
     ("pilotfish-admission", &[]),
     ("pilotfish-api", &["v1"]),
     ("pilotfish-attack", &[]),
@@ -44,6 +45,7 @@ const PUBLIC: Table = &[
         "pilotfish-load",
         &["connection", "content", "mesh", "messages", "reader", "server", "session", "stats"],
     ),
+    ("pilotfish-log", &[]),
     ("pilotfish-mcp", &["testing"]),
     ("pilotfish-model", &["topology"]),
     ("pilotfish-nacos", &[]),

@@ -8,10 +8,8 @@
 //!                 └──────▶ Shared ─▶ AdminState (admin API) ◀───────────┘
 //! ```
 
-mod admin;
 pub mod cli;
 mod demo;
-mod istioctl;
 mod recorder;
 mod registries;
 mod serve;

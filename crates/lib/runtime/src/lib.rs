@@ -41,6 +41,7 @@
 
 mod backoff;
 mod coalescer;
+mod control_characters;
 mod deadlines;
 mod error;
 mod file_reader;
@@ -56,6 +57,7 @@ mod session_error;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use coalescer::{CoalescingReceiver, CoalescingSender, coalescer};
+pub use control_characters::is_control;
 pub use deadlines::DeadlineQueue;
 pub use error::{Classify, ErrorClass, error_chain, one_line};
 pub use file_reader::FileReader;

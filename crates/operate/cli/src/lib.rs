@@ -30,5 +30,5 @@ pub use dial::{Dial, Dialing, InCluster, Socket, reach_clusters_by};
 pub use error::CliError;
 pub use output::{Format, Output, Screen};
 pub use pilotfish_api::counted;
-pub use terminal::{cleaned, is_control, one_line};
+pub use terminal::{cleaned, one_line};
 pub use time::parse_duration;

@@ -1,6 +1,7 @@
 //! Untrusted text on a terminal. Names, reasons and errors come from proxies, registries and files; control
 //! characters in them could move the cursor, change the title, or simulate input.
 
+use pilotfish_runtime::is_control;
 use std::borrow::Cow;
 
 /// Colour sequences of [`crate::Screen`], and their end.
@@ -25,15 +26,6 @@ pub fn cleaned(text: &str, has_colours: bool) -> Cow<'_, str> {
         rest = others;
     }
     Cow::Owned(out)
-}
-
-/// True if a terminal obeys a character, or shows what follows it in another order (Unicode's bidirectional
-/// formatting).
-#[must_use]
-pub fn is_control(c: char) -> bool {
-    let turns =
-        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// Cuts a line to that many columns, keeping its colour sequences.

@@ -1,10 +1,9 @@
 //! `pilotfish plan`: plans against a running control plane, or between folders.
 
 use super::plan_files;
-use crate::admin::operations::object_key;
-use crate::admin::plan::read;
 use crate::registries::table_with;
 use anyhow::{Context, Result};
+use pilotfish_admin_state::{object_key, read_plan};
 use pilotfish_api::v1::Plan;
 use pilotfish_cli::{CliError, PlanArgs, counted, one_line, show_plan};
 use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
@@ -38,7 +37,7 @@ pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
 fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
     let base = plan_files::of_folder(base)?;
     let files = plan_files::of_paths(&args.paths)?;
-    let (base, files) = match (read(&base), read(&files)) {
+    let (base, files) = match (read_plan(&base), read_plan(&files)) {
         (Err(broken), _) | (_, Err(broken)) => return Ok(*broken),
         (Ok(base), Ok(files)) => (base, files),
     };
@@ -64,7 +63,7 @@ fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
 /// When the files have errors.
 pub(super) fn world_of(folder: &Path, settings: Vec<Object>) -> Result<Arc<World>> {
     let files = plan_files::of_folder(folder)?;
-    let objects = read(&files).map_err(|plan| {
+    let objects = read_plan(&files).map_err(|plan| {
         let first = plan.problems.first();
         let first = first.map(|problem| format!("{}: {} {}", problem.place, problem.object, problem.message));
         CliError::new(format!(

@@ -1,7 +1,6 @@
 //! `pilotfish validate`: checks the objects of files, and the references between them, without serving them.
 
 use super::plan::world_of_objects;
-use crate::admin;
 use anyhow::Result;
 use clap::Args;
 use pilotfish_api as api;
@@ -196,8 +195,11 @@ impl Outcome {
 
     fn json(&self) -> serde_json::Value {
         let summary = &self.summary;
-        let reports = summary.problems.reports.iter().map(admin::problem);
-        let findings = self.findings.iter().map(|(finding, place)| admin::finding(finding, place.clone()));
+        let reports = summary.problems.reports.iter().map(pilotfish_admin_state::problem);
+        let findings = self
+            .findings
+            .iter()
+            .map(|(finding, place)| pilotfish_admin_state::finding(finding, place.clone()));
         let problems: Vec<api::Problem> = reports.chain(findings).collect();
         let objects: BTreeMap<_, _> =
             summary.objects.iter().map(|(kind, count)| (kind.name(), count)).collect();

@@ -1,9 +1,9 @@
 //! Preview of the resources for an Envoy, if none is found.
 
 use super::picture::Picture;
-use crate::admin::AdminState;
 use anyhow::Result;
 use pilotfish_admin::ControlPlane;
+use pilotfish_admin_state::AdminState;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Any, ResourceType, to_json};
 use pilotfish_translate::{Proxy, Snapshot, ViewId};

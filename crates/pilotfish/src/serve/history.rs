@@ -255,7 +255,7 @@ fn names(connections: &[ConnectionStatus], clients: &[ClientId], change: &Change
     const FEW: usize = 5;
     let missing = connections.iter().filter(|connection| clients.contains(&connection.client));
     let name = |connection: &ConnectionStatus| {
-        let name = crate::admin::name(connection).to_owned();
+        let name = pilotfish_admin_state::name(connection).to_owned();
         let mut missing = connection.missing(change.revision, change.types_of(connection.client));
         let refused = missing.find_map(|(ty, status)| Some((ty, status.rejection.as_ref()?)));
         match refused {

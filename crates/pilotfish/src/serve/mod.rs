@@ -29,8 +29,6 @@ mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::admin::{AdminState, LastNode, Refusals, live};
-use crate::istioctl::{self, Answerer, Budget, Questions};
 use crate::recorder::PrometheusRecorder;
 use crate::settings::{RegistriesSettings, Settings};
 use analysis::Analysis;
@@ -39,6 +37,8 @@ use auto_registration::AutoRegistration;
 use ca::Ca;
 use parking_lot::Mutex;
 use pilotfish_admin::{Access, Feed, Metrics};
+use pilotfish_admin_state::istioctl::{self, Answerer, Budget, Questions};
+use pilotfish_admin_state::{AdminState, LastNode, Refusals, send_events};
 use pilotfish_control_plane::control::{Control, Outputs, RemoteRegistries, Shared};
 use pilotfish_control_plane::likely_causes::{self, Refused};
 use pilotfish_control_plane::resources::{
@@ -242,7 +242,7 @@ fn answers(asked: istioctl::Queue, state: &AdminState, pages: axum::Router) -> S
 fn dashboard(state: &Arc<AdminState>, metrics: &Arc<Metrics>, feed: Arc<Feed>) -> Subsystem {
     let (state, metrics) = (state.clone(), metrics.clone());
     Subsystem::new("events of the dashboard", StopOrder::First).task(|stop| async {
-        live::run(state, metrics, feed, stop.requested()).await;
+        send_events(state, metrics, feed, stop.requested()).await;
         Ok(())
     })
 }

@@ -7,6 +7,7 @@ use crate::cli::inject::{authorities_of, injector};
 use crate::recorder::PrometheusRecorder;
 use crate::settings::Settings;
 use anyhow::{Context, Result};
+use pilotfish_admin_state::WebhookView;
 use pilotfish_config::ObjectCheck;
 use pilotfish_kube::client;
 use pilotfish_model::{Object, Revision};
@@ -21,16 +22,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Time for which webhooks behind a Service answer after the stop signal, because API servers may still
 /// connect here.
 const LAST_CALL: Duration = Duration::from_secs(3);
-
-/// Time limit for which a missing certificate delays readiness. Without the permission to obtain one, the
-/// process still serves proxies.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Settings of the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,28 +112,6 @@ pub(crate) fn url_host(url: &str) -> Option<&str> {
     (port_is_good && !host.is_empty() && host.chars().all(known)).then_some(host)
 }
 
-/// View of the webhooks for the admin API.
-pub(crate) struct WebhookView {
-    certificates: Arc<Certificates>,
-    patient_until: Instant,
-    template: String,
-}
-
-impl WebhookView {
-    /// True while the server has no certificate yet, within the time limit: API servers would fail to
-    /// connect.
-    #[must_use]
-    pub(crate) fn is_starting(&self) -> bool {
-        !self.certificates.is_served() && Instant::now() < self.patient_until
-    }
-
-    /// Returns the template of sidecars.
-    #[must_use]
-    pub(crate) fn template(&self) -> &str {
-        &self.template
-    }
-}
-
 /// Webhooks with a bound address that do not answer yet.
 pub(crate) struct Webhooks {
     bound: Bound,
@@ -188,11 +163,7 @@ impl Webhooks {
     /// Returns the view for the admin API.
     #[must_use]
     pub(crate) fn view(&self) -> WebhookView {
-        WebhookView {
-            certificates: self.bound.certificates(),
-            patient_until: Instant::now() + PATIENCE,
-            template: self.injector.template().to_owned(),
-        }
+        WebhookView::new(self.bound.certificates(), self.injector.template().to_owned())
     }
 
     /// Returns the bound address.
@@ -255,17 +226,6 @@ mod tests {
         ] {
             assert_eq!(url_host(url), host, "{url}");
         }
-    }
-
-    #[test]
-    fn a_missing_certificate_delays_readiness_for_a_while_only() {
-        let view = |patience| WebhookView {
-            certificates: Arc::default(),
-            patient_until: Instant::now() + patience,
-            template: String::new(),
-        };
-        assert!(view(PATIENCE).is_starting());
-        assert!(!view(Duration::ZERO).is_starting());
     }
 
     #[test]

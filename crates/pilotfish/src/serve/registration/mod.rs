@@ -8,9 +8,6 @@ mod checks;
 mod mapping;
 mod mesh;
 mod source;
-mod view;
-
-pub(crate) use view::view;
 
 use self::checks::CheckFeed;
 use self::mesh::PublishedMesh;

@@ -13,7 +13,7 @@
 mod answer;
 mod messages;
 
-pub(crate) use answer::{Answerer, Budget};
+pub use answer::{Answerer, Budget};
 
 use parking_lot::Mutex;
 use pilotfish_control_plane::resources::{ClientState, ConnectHook, ConnectingClient, is_local};
@@ -42,7 +42,7 @@ pub(crate) enum Subject {
 }
 
 /// Question with the cell for its answer.
-pub(crate) struct Question {
+pub struct Question {
     pub(crate) subject: Subject,
     pub(crate) answer: Answer,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Made {
 }
 
 /// Queue of questions from streams.
-pub(crate) struct Questions {
+pub struct Questions {
     /// True if clients on other machines may ask.
     from_anywhere: bool,
     /// Identifier of this replica, as `istioctl` reads it.
@@ -67,7 +67,7 @@ pub(crate) struct Questions {
 }
 
 /// Receiving half, for [`Answerer`].
-pub(crate) type Queue = mpsc::Receiver<Question>;
+pub type Queue = mpsc::Receiver<Question>;
 
 /// State of a client: its open questions by type.
 struct Asker {
@@ -78,7 +78,7 @@ struct Asker {
 
 impl Questions {
     /// Returns a queue. With `from_anywhere`, clients on other machines may ask, too.
-    pub(crate) fn new(from_anywhere: bool) -> (Self, Queue) {
+    pub fn new(from_anywhere: bool) -> (Self, Queue) {
         let (queue, questions) = mpsc::channel(WAITING);
         let control_plane = control_plane(&replica_name(), env!("CARGO_PKG_VERSION"));
         (Self { from_anywhere, control_plane, queue }, questions)

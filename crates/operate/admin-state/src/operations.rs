@@ -3,7 +3,6 @@
 use super::config_page::ConfigPage;
 use super::proxies::{REFUSALS, add_objects, add_sharers, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan, unconnected, waiting};
-use crate::cli::logging::{self, LogControl};
 use pilotfish_admin::{Abandoned, ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Dropped, Failure, FailureKind, GuardAcceptance, History,
@@ -13,6 +12,7 @@ use pilotfish_api::v1::{
 use pilotfish_control_plane::record::Recordable;
 use pilotfish_explain as explain;
 use pilotfish_kube_writer::lease::replica_name;
+use pilotfish_log::LogControl;
 use pilotfish_model::{Kind, ObjectKey, ServiceKey, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_registry::ReadObject;
@@ -212,7 +212,7 @@ impl Operations for AdminState {
 
 fn log_control() -> Result<&'static LogControl, Failure> {
     let none = || Failure::new(FailureKind::Unavailable, "this process writes no log");
-    logging::control().ok_or_else(none)
+    pilotfish_log::control().ok_or_else(none)
 }
 
 impl AdminState {
@@ -293,7 +293,7 @@ pub(super) fn slashed(key: &ObjectKey) -> String {
 
 /// Parses `VirtualService/shop/catalog`. If kinds of two API groups share a name (`Gateway`), Istio's is
 /// meant unless the group follows it: `Gateway.gateway.networking.k8s.io/shop/edge`.
-pub(crate) fn object_key(text: &str) -> Result<ObjectKey, Failure> {
+pub fn object_key(text: &str) -> Result<ObjectKey, Failure> {
     let parts: Vec<&str> = text.split('/').collect();
     let (kind, namespace, name) = match parts.as_slice() {
         [kind, namespace, name] => (*kind, *namespace, *name),

@@ -17,7 +17,7 @@ const LISTED: usize = 100;
 pub(super) const REFUSALS: usize = 20;
 
 /// Returns the name of a proxy for requests: `web-0.shop`, or the complete id if it has no such part.
-pub(crate) fn name(connection: &ConnectionStatus) -> &str {
+pub fn name(connection: &ConnectionStatus) -> &str {
     let id = connection.node.id.as_str();
     id.split('~').nth(2).filter(|name| !name.is_empty()).unwrap_or(id)
 }

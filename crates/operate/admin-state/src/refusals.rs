@@ -15,7 +15,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// Cache of the refusals, because any client can request `/ready` as often as it likes.
 #[derive(Default)]
-pub(crate) struct Refusals(Mutex<Option<(Instant, Arc<Refused>)>>);
+pub struct Refusals(Mutex<Option<(Instant, Arc<Refused>)>>);
 
 /// Refusals of connected proxies.
 #[derive(Debug, Default)]

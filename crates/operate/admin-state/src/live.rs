@@ -15,7 +15,7 @@ const SAMPLE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs until `stop` resolves.
-pub(crate) async fn run(
+pub async fn send_events(
     state: Arc<AdminState>,
     metrics: Arc<Metrics>,
     feed: Arc<Feed>,

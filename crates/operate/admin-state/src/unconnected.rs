@@ -50,7 +50,7 @@ pub(super) fn of_node(
 
 /// Resources of the last node whose answer has further pages, so that they are not computed for each page.
 #[derive(Debug)]
-pub(crate) struct LastNode<T = Vec<Held>>(Mutex<Option<(NodeRequest, u64, T)>>);
+pub struct LastNode<T = Vec<Held>>(Mutex<Option<(NodeRequest, u64, T)>>);
 
 impl<T> Default for LastNode<T> {
     fn default() -> Self {

@@ -5,7 +5,7 @@ use super::messages::{
     Timestamp, UpdateFailureState, Versioned,
 };
 use super::{Made, Question, Queue, Subject};
-use crate::admin::{is_proxy, resources_of};
+use crate::{is_proxy, resources_of};
 use axum::Router;
 use pilotfish_control_plane::resources::Resources;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -24,18 +24,18 @@ pub(super) const LARGEST: usize = 64 << 20;
 pub(super) const ALL_KIB: usize = 128 << 10;
 
 /// Task that answers questions one after the other.
-pub(crate) struct Answerer {
+pub struct Answerer {
     /// Debug pages of the admin API.
-    pub(crate) pages: Router,
+    pub pages: Router,
     /// Connected clients and their streams.
-    pub(crate) fanout: Arc<Fanout<Resources>>,
-    pub(crate) translator: Arc<Translator>,
+    pub fanout: Arc<Fanout<Resources>>,
+    pub translator: Arc<Translator>,
     /// Memory budget of all answers that have not been sent.
-    pub(crate) budget: Budget,
+    pub budget: Budget,
 }
 
 /// Memory budget of answers in KiB. Answers to slow clients keep further ones from being made.
-pub(crate) struct Budget(Arc<Semaphore>);
+pub struct Budget(Arc<Semaphore>);
 
 impl Default for Budget {
     fn default() -> Self {
@@ -66,7 +66,7 @@ const TOO_LARGE: &str = "the answer would be larger than 64 MiB (limit debug-ans
 
 impl Answerer {
     /// Runs until all senders of questions are dropped.
-    pub(crate) async fn run(self: Arc<Self>, mut questions: Queue) {
+    pub async fn run(self: Arc<Self>, mut questions: Queue) {
         while let Some(Question { subject, answer }) = questions.recv().await {
             let collection = match subject {
                 Subject::Page(path) => self.page(&path).await,
@@ -107,8 +107,7 @@ impl Answerer {
 
     /// Returns the sections of a dump, as on the proxy's admin port.
     fn dump(&self, connections: &[ConnectionStatus], proxy: &str) -> Collection {
-        let Some(connection) =
-            connections.iter().find(|connection| crate::admin::is_named(connection, proxy))
+        let Some(connection) = connections.iter().find(|connection| crate::is_named(connection, proxy))
         else {
             return not_connected();
         };
@@ -267,6 +266,6 @@ mod tests {
         assert_eq!((answer, made), (said(TOO_LARGE), 64), "it stops when it is too much");
         assert_eq!(collection(part().take(60)).len(), 60);
         let row = format!("(`debug-answer-bytes`) | {} MiB; {} MiB |", LARGEST >> 20, ALL_KIB >> 10);
-        assert!(include_str!("../../../../docs/limits.md").contains(&row), "no row {row:?}");
+        assert!(include_str!("../../../../../docs/limits.md").contains(&row), "no row {row:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Overview and status of the control plane.
 
 use super::{AdminState, proxies, refusals, verdict};
-use crate::serve::VERSION;
+use crate::VERSION;
 use pilotfish_admin::ControlPlane;
 use pilotfish_api::Registry;
 use pilotfish_api::v1::{Overview, State, Status};

@@ -171,7 +171,7 @@ fn refusals(by: &RefusedBy) -> Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::waiting::tests::proxy;
+    use crate::waiting::tests::proxy;
     use pilotfish_api::v1::Outcome::{InForce, Late, Pending, Refused};
     use pilotfish_control_plane::history::testing::{Case, object};
     use pilotfish_control_plane::history::{Refusal, Tracker};

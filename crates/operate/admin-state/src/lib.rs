@@ -1,29 +1,40 @@
-//! Data of the admin API.
+//! The running control plane, as the admin API and `istioctl` ask for it.
+//!
+//! ```text
+//! admin API ─▶ ControlPlane, Operations ─▶ AdminState ─▶ Shared, Translator, Fanout, Registrar
+//! istioctl over xDS ─▶ Questions ─ queue ─▶ Answerer ─▶ debug pages, Fanout
+//! ```
 
 mod changes;
 mod config_dump;
 mod config_page;
 mod history;
-pub(crate) mod live;
+pub mod istioctl;
+mod live;
 mod memory;
-pub(crate) mod operations;
+mod operations;
 mod overview;
-pub(crate) mod plan;
+mod plan;
 mod proxies;
 mod refusals;
+mod registration;
 mod standing;
 mod unconnected;
 mod verdict;
 mod waiting;
+mod webhooks;
+
+pub use live::send_events;
+pub use operations::object_key;
+pub use plan::read as read_plan;
+pub use proxies::name;
+pub use refusals::Refusals;
+pub use unconnected::LastNode;
+pub use webhooks::WebhookView;
 
 pub(crate) use config_dump::resources_of;
-pub(crate) use proxies::name;
-pub(crate) use refusals::Refusals;
-pub(crate) use unconnected::LastNode;
 
-use crate::admin::config_dump::config_dump;
-use crate::serve::registration;
-use crate::serve::webhooks::WebhookView;
+use config_dump::config_dump;
 use parking_lot::Mutex;
 use pilotfish_admin::{ControlPlane, ProblemLines};
 use pilotfish_api as api;
@@ -43,27 +54,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
+/// Version of the program: its crates share one.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Running control plane, as the admin API sees it.
-pub(crate) struct AdminState {
+pub struct AdminState {
     /// Newest state of the control loop.
-    pub(crate) shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
     /// Source of the streams, which knows whether proxies are served.
-    pub(crate) resources: Arc<Resources>,
+    pub resources: Arc<Resources>,
     /// Connected proxies and their streams.
-    pub(crate) fanout: Arc<Fanout<Resources>>,
-    pub(crate) translator: Arc<Translator>,
+    pub fanout: Arc<Fanout<Resources>>,
+    pub translator: Arc<Translator>,
     /// Webhooks, if they are enabled.
-    pub(crate) webhooks: Option<WebhookView>,
+    pub webhooks: Option<WebhookView>,
     /// Registrar of self-registering services, if registration is enabled.
-    pub(crate) registrar: Option<Registrar>,
+    pub registrar: Option<Registrar>,
     /// Sender to the control loop, for as long as it runs.
-    pub(crate) control: mpsc::WeakSender<ControlMessage>,
+    pub control: mpsc::WeakSender<ControlMessage>,
     /// Cached refusals of proxies.
-    pub(crate) refusals: Refusals,
+    pub refusals: Refusals,
     /// Resources of a node that is read page by page.
-    pub(crate) last_node: LastNode,
+    pub last_node: LastNode,
     /// Lock that serializes plans.
-    pub(crate) plans: Mutex<()>,
+    pub plans: Mutex<()>,
 }
 
 /// Limit on the names that `/debug/adsz` lists for each type; further ones are counted.
@@ -107,7 +121,7 @@ impl ControlPlane for AdminState {
     }
 
     fn dropped_log_lines(&self) -> u64 {
-        crate::cli::logging::dropped_lines()
+        pilotfish_log::dropped_lines()
     }
 
     fn registration(&self) -> Option<api::Registration> {
@@ -176,7 +190,7 @@ pub(crate) fn is_named(connection: &ConnectionStatus, proxy_id: &str) -> bool {
     connection.id == proxy_id || node == proxy_id || node.split('~').nth(2) == Some(proxy_id)
 }
 
-pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
+pub fn problem(report: &ProblemReport) -> api::Problem {
     api::Problem {
         severity: match report.severity {
             Severity::Error => "error".into(),
@@ -197,7 +211,7 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
 }
 
 /// Converts a finding of the analysis about an object, with its place.
-pub(crate) fn finding(finding: &Finding, place: String) -> api::Problem {
+pub fn finding(finding: &Finding, place: String) -> api::Problem {
     api::Problem {
         severity: finding.code.level().as_str().to_owned(),
         code: finding.code.id().to_owned(),

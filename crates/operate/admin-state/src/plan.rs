@@ -162,7 +162,7 @@ fn endpoints(object: &Object, selected: usize) -> usize {
 }
 
 /// Reads the objects of files. Errors are returned as a plan that lists them.
-pub(crate) fn read(files: &[PlanFile]) -> Result<BTreeMap<ObjectKey, Object>, Box<Plan>> {
+pub fn read(files: &[PlanFile]) -> Result<BTreeMap<ObjectKey, Object>, Box<Plan>> {
     let change = |file: &PlanFile| FileChange {
         path: Path::new(&file.name).into(),
         name: file.name.as_str().into(),

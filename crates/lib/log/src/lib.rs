@@ -1,10 +1,12 @@
-//! Structured logs.
+//! Structured logs of a process.
 
-use crate::cli::log_queue::{LogQueue, LogWriter};
+mod queue;
+
+use crate::queue::{LogQueue, LogWriter};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use parking_lot::Mutex;
-use pilotfish_cli::is_control;
+use pilotfish_runtime::is_control;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -25,7 +27,7 @@ static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Control of the log filter at run time.
-pub(crate) struct LogControl {
+pub struct LogControl {
     /// Filter from the start of the process.
     configured: String,
     /// Filter that is in force at present.
@@ -37,17 +39,17 @@ pub(crate) struct LogControl {
 const AT_SIGHUP: &str = "debug";
 
 /// Returns the log control of this process.
-pub(crate) fn control() -> Option<&'static LogControl> {
+pub fn control() -> Option<&'static LogControl> {
     CONTROL.get()
 }
 
 /// Returns the number of dropped log lines of this process.
-pub(crate) fn dropped_lines() -> u64 {
+pub fn dropped_lines() -> u64 {
     QUEUE.get().map_or(0, |queue| queue.dropped())
 }
 
 /// Waits for the rest of the log to be written, with a short timeout in case that nobody reads it.
-pub(crate) fn flush() {
+pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         // The process ends either way.
         let _ = queue.flush(LAST_LINES);
@@ -55,7 +57,7 @@ pub(crate) fn flush() {
 }
 
 /// Prints a line to stderr, in order with the log if there is one.
-pub(crate) fn print(line: &str) {
+pub fn print(line: &str) {
     match QUEUE.get() {
         Some(queue) => queue.push(format!("{line}\n").as_bytes()),
         None => {
@@ -78,12 +80,12 @@ fn log_panics() {
 
 impl LogControl {
     /// Returns the filter from the start of the process.
-    pub(crate) fn configured(&self) -> &str {
+    pub fn configured(&self) -> &str {
         &self.configured
     }
 
     /// Returns the filter in force.
-    pub(crate) fn current(&self) -> String {
+    pub fn current(&self) -> String {
         self.current.lock().clone()
     }
 
@@ -91,7 +93,7 @@ impl LogControl {
     ///
     /// # Errors
     /// When the filter cannot be read.
-    pub(crate) fn set(&self, filter: &str) -> anyhow::Result<()> {
+    pub fn set(&self, filter: &str) -> anyhow::Result<()> {
         let parsed = parse(filter)?;
         let mut current = self.current.lock();
         let before = std::mem::replace(&mut *current, filter.to_owned());
@@ -101,7 +103,7 @@ impl LogControl {
     }
 
     /// Switches from the filter of the start to `debug`, or back.
-    pub(crate) fn toggle(&self) {
+    pub fn toggle(&self) {
         let filter = if self.current() == self.configured { AT_SIGHUP } else { &self.configured };
         if let Err(error) = self.set(filter) {
             tracing::error!(%error, "SIGHUP");
@@ -112,18 +114,18 @@ impl LogControl {
 /// Level and format of logs.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Logging")]
-pub(crate) struct Logging {
+pub struct Logging {
     /// Logs to write: a level, or levels by module as in `info,pilotfish_xds=debug`
     #[arg(long, env = "PILOTFISH_LOG", value_name = "FILTER", default_value = "info", global = true)]
-    pub(crate) log: String,
+    pub log: String,
     /// Format of log lines
     #[arg(long, env = "PILOTFISH_LOG_FORMAT", value_enum, default_value = "text", global = true)]
-    pub(crate) log_format: Format,
+    pub log_format: Format,
 }
 
 /// The format of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// One readable line each; coloured on a terminal.
     Text,
     /// One JSON object each.
@@ -151,7 +153,7 @@ impl Logging {
     ///
     /// # Errors
     /// When the filter cannot be read, or the thread cannot be started.
-    pub(crate) fn start(&self, out: impl std::io::Write + Send + 'static) -> anyhow::Result<()> {
+    pub fn start(&self, out: impl std::io::Write + Send + 'static) -> anyhow::Result<()> {
         let filter = self.filter()?;
         let queue = LogQueue::start(out).context("starting the thread that writes the log")?;
         // Logging is started once.
@@ -258,7 +260,7 @@ impl VisitFmt for Line<'_> {
 
 /// Formats an error and its causes in one line. A cause with which the text before ends is not repeated,
 /// because many errors include their cause.
-pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.map(ToString::to_string).fold(error.to_string(), |text, cause| {
         if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
