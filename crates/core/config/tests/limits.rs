@@ -164,6 +164,8 @@ fn what_one_object_may_ask_for_is_limited_from_both_sides() {
             list(count, |_| "{applyTo: CLUSTER, patch: {operation: MERGE, value: {name: a}}}".to_owned())
         )
     };
+    let names = |count| list(count, |n| format!("n{n}"));
+    let port = "ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS";
     let imports = |count| format!("{{egress: [{{hosts: [{}]}}]}}", list(count, |n| format!("./h{n}.com")));
     let table = [
         (
@@ -171,6 +173,18 @@ fn what_one_object_may_ask_for_is_limited_from_both_sides() {
             "VirtualService",
             format!("{{hosts: [{}], {route}}}", hosts(32_768)),
             format!("{{hosts: [{}], {route}}}", hosts(32_769)),
+        ),
+        (
+            "virtual-service-exports",
+            "VirtualService",
+            format!("{{hosts: [a.com], gateways: [{}], exportTo: [{}], {route}}}", names(128), names(256)),
+            format!("{{hosts: [a.com], gateways: [{}], exportTo: [{}], {route}}}", names(128), names(257)),
+        ),
+        (
+            "service-entry-exports",
+            "ServiceEntry",
+            format!("{{hosts: [{}], exportTo: [{}], {port}}}", hosts(400), names(500)),
+            format!("{{hosts: [{}], exportTo: [{}], {port}}}", hosts(400), names(501)),
         ),
         ("gateway-hosts", "Gateway", server(hosts(16_384)), server(hosts(16_385))),
         (

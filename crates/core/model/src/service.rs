@@ -114,11 +114,16 @@ pub enum ExportTo {
     /// All namespaces (`*`, regardless of other entries).
     Public,
     Nobody,
-    /// These namespaces; `.` was replaced by the object's own.
-    Namespaces(BTreeSet<Namespace>),
+    /// These namespaces, shared by the hosts of an object; `.` was replaced by the object's own.
+    Namespaces(Arc<BTreeSet<Namespace>>),
 }
 
 impl ExportTo {
+    /// Returns the visibility in these namespaces alone.
+    pub fn namespaces(namespaces: impl IntoIterator<Item = impl Into<Namespace>>) -> Self {
+        Self::Namespaces(Arc::new(namespaces.into_iter().map(Into::into).collect()))
+    }
+
     /// Parses a list. `.` means `own`; `~` wins over names, `*` over everything.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>, own: &Namespace) -> Self {
         let mut namespaces = BTreeSet::new();
@@ -138,7 +143,7 @@ impl ExportTo {
         match (nobody, namespaces.is_empty()) {
             (true, _) => Self::Nobody,
             (false, true) => Self::Unset,
-            (false, false) => Self::Namespaces(namespaces),
+            (false, false) => Self::Namespaces(namespaces.into()),
         }
     }
 

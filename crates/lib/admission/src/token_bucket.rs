@@ -1,7 +1,7 @@
 //! Token buckets: one for each client, or a single one.
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -72,32 +72,38 @@ impl TokenBucket {
         self.full_at = None;
     }
 
-    fn is_full(&self, now: Instant) -> bool {
-        self.full_at.is_none_or(|full| full <= now)
-    }
-
     /// Time from the last token to a full bucket.
     fn spare(&self) -> Duration {
         self.period.saturating_mul(self.burst - 1)
     }
 }
 
-/// Maximum number of clients with a bucket. Above it, full buckets are dropped; if there are none, all
-/// buckets are.
+/// Maximum number of clients with a bucket. Above it, the bucket that is the first to be full again is
+/// dropped: it limits its client the least.
 const MOST: usize = 65_536;
+/// Maximum number of full buckets that one request drops.
+const DROPPED: usize = 2;
 
-/// Token buckets of clients.
+/// Token buckets of clients. The cost of a request grows with the logarithm of their number.
 #[derive(Debug)]
 pub struct TokenBuckets<K> {
     full: TokenBucket,
-    buckets: Mutex<HashMap<K, TokenBucket>>,
+    buckets: Mutex<Buckets<K>>,
 }
 
-impl<K: Eq + Hash> TokenBuckets<K> {
+#[derive(Debug)]
+struct Buckets<K> {
+    by_key: HashMap<K, TokenBucket>,
+    /// Clients in the order in which their buckets are full again.
+    by_time: BTreeSet<(Option<Instant>, K)>,
+}
+
+impl<K: Clone + Eq + Hash + Ord> TokenBuckets<K> {
     /// Buckets that are copies of a full one.
     #[must_use]
     pub fn new(full: TokenBucket) -> Self {
-        Self { full, buckets: Mutex::default() }
+        let buckets = Buckets { by_key: HashMap::new(), by_time: BTreeSet::new() };
+        Self { full, buckets: Mutex::new(buckets) }
     }
 
     /// Takes one token.
@@ -106,25 +112,58 @@ impl<K: Eq + Hash> TokenBuckets<K> {
     /// With the time until the next token.
     pub fn take(&self, key: K, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.buckets.lock();
-        if buckets.len() >= MOST {
-            buckets.retain(|_, bucket| !bucket.is_full(now));
-        }
-        if buckets.len() >= MOST {
-            buckets.clear();
-        }
-        let bucket = buckets.entry(key).or_insert(self.full);
+        buckets.drop_full(now);
+        let known = buckets.by_key.get(&key).copied();
+        let mut bucket = known.unwrap_or(self.full);
         let wait = bucket.wait(now);
         if !wait.is_zero() {
             return Err(wait);
         }
         bucket.take(now);
+        if known.is_none() && buckets.by_key.len() >= MOST {
+            buckets.drop_first();
+        }
+        buckets.set(key, bucket);
         Ok(())
     }
 
     /// Gives back a token that was taken for nothing.
     pub fn give_back(&self, key: &K) {
-        if let Some(bucket) = self.buckets.lock().get_mut(key) {
+        let mut buckets = self.buckets.lock();
+        if let Some(mut bucket) = buckets.by_key.get(key).copied() {
             bucket.give_back();
+            buckets.set(key.clone(), bucket);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Buckets<K> {
+    fn set(&mut self, key: K, bucket: TokenBucket) {
+        let mut place = (bucket.full_at, key);
+        if let Some(known) = self.by_key.get_mut(&place.1) {
+            let before = std::mem::replace(known, bucket);
+            place.0 = before.full_at;
+            self.by_time.remove(&place);
+            place.0 = bucket.full_at;
+        } else {
+            self.by_key.insert(place.1.clone(), bucket);
+        }
+        self.by_time.insert(place);
+    }
+
+    /// Drops a few of the full buckets, which limit nobody.
+    fn drop_full(&mut self, now: Instant) {
+        for _ in 0..DROPPED {
+            if self.by_time.first().is_none_or(|(full_at, _)| full_at.is_some_and(|full| full > now)) {
+                return;
+            }
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        if let Some((_, key)) = self.by_time.pop_first() {
+            self.by_key.remove(&key);
         }
     }
 }
@@ -133,6 +172,9 @@ impl<K: Eq + Hash> TokenBuckets<K> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+    use std::rc::Rc;
 
     const PERIOD: Duration = Duration::from_millis(100);
 
@@ -242,7 +284,73 @@ mod tests {
         let start = Instant::now();
         for client in 0..2 * MOST {
             buckets.take(client, start).unwrap();
-            assert!(buckets.buckets.lock().len() <= MOST);
+            let kept = buckets.buckets.lock();
+            assert!(kept.by_key.len() <= MOST && kept.by_time.len() == kept.by_key.len());
         }
+    }
+
+    #[test]
+    fn new_clients_do_not_free_one_that_used_its_tokens() {
+        let buckets = TokenBuckets::new(TokenBucket::per_second(1, 20));
+        let start = Instant::now();
+        assert_eq!((0..30).filter(|_| buckets.take(0, start).is_ok()).count(), 20);
+        for client in 1..=2 * MOST {
+            buckets.take(client, start).unwrap();
+        }
+        assert!(buckets.take(0, start).is_err());
+    }
+
+    /// A key that counts how often keys are dropped and compared.
+    #[derive(Clone)]
+    struct Counted(usize, Rc<Cell<usize>>);
+
+    impl Hash for Counted {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            self.0.hash(state);
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+
+    impl Eq for Counted {}
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.1.set(self.1.get() + 1);
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> Ordering {
+            self.1.set(self.1.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    #[test]
+    fn no_request_walks_through_all_clients() {
+        const MOST_STEPS: usize = 1_000;
+        let buckets = TokenBuckets::new(TokenBucket::per_second(1, 20));
+        let count = Rc::new(Cell::new(0));
+        let start = Instant::now();
+        // Later rounds meet a full table, then full buckets alone.
+        for (round, now) in [start, start, start + Duration::from_secs(60)].into_iter().enumerate() {
+            for client in 0..MOST {
+                count.set(0);
+                buckets.take(Counted(round * MOST + client, count.clone()), now).unwrap();
+                assert!(count.get() < MOST_STEPS, "{} steps", count.get());
+            }
+        }
+        assert_eq!(buckets.buckets.lock().by_key.len(), MOST, "full buckets are replaced");
     }
 }

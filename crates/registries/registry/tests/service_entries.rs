@@ -180,7 +180,7 @@ fn fields_of_the_service() {
     let world = world(&se_with("e", annotations, spec));
     let found = service(&world, "a.com");
     assert_eq!((&*found.name, &*found.object_name, found.created), ("a.com", "e", 5));
-    assert_eq!(found.export_to, ExportTo::Namespaces(["ns".into(), "other".into()].into()));
+    assert_eq!(found.export_to, ExportTo::namespaces(["ns", "other"]));
     assert_eq!(found.service_accounts.to_vec(), ["spiffe://x".into()]);
     assert_eq!(found.traffic_distribution, TrafficDistribution::PreferSameZone);
     assert!(found.race_first_tcp_connect);
@@ -440,6 +440,37 @@ fn entries_beyond_the_bound_of_their_namespace_are_not_in_force_and_named() {
     let all = |world: &pilotfish_model::World| format!("{:?}", world.services().collect::<Vec<_>>());
     assert_eq!(all(&world), all(&fresh.world()));
     assert_eq!(names(&scene), names(&fresh));
+}
+
+#[test]
+fn namespaces_of_export_to_count_for_the_bound() {
+    let names = |count: usize| (0..count).map(|n| format!("n{n}")).collect::<Vec<_>>().join(", ");
+    let hosts =
+        |name: &str| (0..400).map(|n| format!("h{n}.{name}.example.com")).collect::<Vec<_>>().join(", ");
+    let mut scene = Scene::new();
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let spec =
+            format!("{{hosts: [{}], exportTo: [{}], {PORTS}, resolution: DNS}}", hosts(name), names(500));
+        scene.apply(&se(name, &spec)).unwrap();
+    }
+    assert_eq!(scene.world().service_count(), 2_000);
+    let refused = scene.controller.refused_objects()[0].clone();
+    assert_eq!(refused.iter().map(|refused| &*refused.key.name).collect::<Vec<_>>(), ["f"]);
+    assert!(refused[0].message.contains("multiply to 200000, beside 1000000 of older"), "{refused:?}");
+}
+
+#[test]
+fn hosts_of_an_entry_share_one_list_of_namespaces() {
+    let mut scene = Scene::new();
+    scene
+        .apply(&se("a", &format!("{{hosts: [a.com, b.com], exportTo: [x, y], {PORTS}, resolution: DNS}}")))
+        .unwrap();
+    let world = scene.world();
+    let to = |host: &str| match service(&world, host).export_to.clone() {
+        ExportTo::Namespaces(namespaces) => namespaces,
+        other => panic!("{other:?}"),
+    };
+    assert!(std::sync::Arc::ptr_eq(&to("a.com"), &to("b.com")));
 }
 
 #[test]

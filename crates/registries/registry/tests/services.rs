@@ -83,8 +83,8 @@ fn annotations_give_visibility_and_accounts() {
         );
         service(&world(&text), "web.ns").export_to.clone()
     };
-    assert_eq!(export(" ns2, ns3 "), ExportTo::Namespaces(["ns2".into(), "ns3".into()].into()));
-    assert_eq!(export("."), ExportTo::Namespaces(["ns".into()].into()));
+    assert_eq!(export(" ns2, ns3 "), ExportTo::namespaces(["ns2", "ns3"]));
+    assert_eq!(export("."), ExportTo::namespaces(["ns"]));
     assert_eq!(export("~"), ExportTo::Nobody);
     assert_eq!(export("*,ns2"), ExportTo::Public);
     assert_eq!(export(""), ExportTo::Unset);

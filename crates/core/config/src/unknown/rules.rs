@@ -115,6 +115,10 @@ const RULES: &[&str] = &["spec.rules[*]"];
 const LISTENERS: &[Kind] = &[Kind::KubernetesGateway, Kind::ListenerSet];
 const REQUEST_ROUTES: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
 
+/// Consequence of TLS settings of a mesh's outbound policy that are not all known.
+const UNUSABLE_OUTBOUND_TLS: &str = "the mode counts: with ALLOW_ANY_DYNAMIC_DNS, nothing is sent to hosts \
+                                     without a service, as it may have been meant to be encrypted";
+
 const fn row(
     kinds: &'static [Kind],
     at: &'static [&'static str],
@@ -385,6 +389,29 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         Replace(|_, _| text("DECODE_AND_MERGE_SLASHES")),
         "the strictest one is in force, DECODE_AND_MERGE_SLASHES: rules of AuthorizationPolicies rely on it",
     ),
+    row(
+        &[Kind::MeshConfig],
+        &["outboundTrafficPolicy.tls"],
+        Values,
+        ReplaceParent(without_outbound_tls),
+        UNUSABLE_OUTBOUND_TLS,
+    ),
+    UnknownRule {
+        kinds: &[Kind::MeshConfig],
+        at: &["outboundTrafficPolicy.tls"],
+        about: Fields,
+        only_if: Condition::Structure(|tls| tls.get("mode").is_none_or(Node::is_null)),
+        effect: ReplaceParent(without_outbound_tls),
+        says: UNUSABLE_OUTBOUND_TLS,
+    },
+    UnknownRule {
+        kinds: &[Kind::MeshConfig],
+        at: &["outboundTrafficPolicy"],
+        about: Fields,
+        only_if: Condition::Near(&["tls"]),
+        effect: Replace(|policy, _| without_outbound_tls(policy)),
+        says: UNUSABLE_OUTBOUND_TLS,
+    },
     // Values without which their structure has no meaning.
     row(
         &[Kind::MeshConfig],
@@ -572,6 +599,13 @@ fn without_authority(validation: &Node) -> Node {
 /// Settings of a Gateway's frontend by which no certificate of a client is accepted.
 fn closed_settings() -> Node {
     fields([("validation", without_authority(&fields([])))])
+}
+
+/// An outbound policy of the mesh without its TLS settings: traffic that they are for is not sent.
+fn without_outbound_tls(policy: &Node) -> Node {
+    const ENCRYPTING: &str = "ALLOW_ANY_DYNAMIC_DNS";
+    let mode = policy.get("mode").filter(|mode| mode.text() != Some(ENCRYPTING) && !mode.is_null());
+    fields([("mode", mode.cloned().unwrap_or_else(|| text("REGISTRY_ONLY")))])
 }
 
 /// A filter of a type that is not served.

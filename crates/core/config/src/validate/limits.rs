@@ -21,8 +21,10 @@ const fn limit(name: &'static str, most: usize) -> ObjectLimit {
 
 const VIRTUAL_SERVICE_HOSTS: ObjectLimit = limit("virtual-service-hosts", 32_768);
 const VIRTUAL_SERVICE_STREAMS: ObjectLimit = limit("virtual-service-streams", 32_768);
+const VIRTUAL_SERVICE_EXPORTS: ObjectLimit = limit("virtual-service-exports", 32_768);
 const GATEWAY_HOSTS: ObjectLimit = limit("gateway-hosts", 16_384);
 const SERVICE_ENTRY_ENDPOINTS: ObjectLimit = limit("service-entry-endpoints", 200_000);
+const SERVICE_ENTRY_EXPORTS: ObjectLimit = limit("service-entry-exports", 200_000);
 const ENDPOINT_SLICE_ENDPOINTS: ObjectLimit = limit("endpoint-slice-endpoints", 200_000);
 const SIDECAR_LISTENERS: ObjectLimit = limit("sidecar-listeners", 512);
 const SIDECAR_HOSTS: ObjectLimit = limit("sidecar-hosts", 16_384);
@@ -30,11 +32,13 @@ const ENVOY_FILTER_PATCHES: ObjectLimit = limit("envoy-filter-patches", 1_024);
 const AUTHORIZATION_POLICY_VALUES: ObjectLimit = limit("authorization-policy-values", 16_384);
 
 /// The limits on single objects, beside that on a VirtualService's conditions.
-pub const OBJECT_LIMITS: [ObjectLimit; 9] = [
+pub const OBJECT_LIMITS: [ObjectLimit; 11] = [
     VIRTUAL_SERVICE_HOSTS,
     VIRTUAL_SERVICE_STREAMS,
+    VIRTUAL_SERVICE_EXPORTS,
     GATEWAY_HOSTS,
     SERVICE_ENTRY_ENDPOINTS,
+    SERVICE_ENTRY_EXPORTS,
     ENDPOINT_SLICE_ENDPOINTS,
     SIDECAR_LISTENERS,
     SIDECAR_HOSTS,
@@ -71,7 +75,14 @@ pub(in crate::validate) fn virtual_service(
         times(ranges.sum(), route.route.len())
     });
     let streams = tls.chain(tcp).fold(0, usize::saturating_add);
+    let exports = times(service.gateways.len(), service.export_to.len());
     VIRTUAL_SERVICE_HOSTS.keeps(service.hosts.len(), "hosts", &at.field("hosts"), checker)
+        && VIRTUAL_SERVICE_EXPORTS.keeps(
+            exports,
+            "gateways, each for every namespace",
+            &at.field("exportTo"),
+            checker,
+        )
         && VIRTUAL_SERVICE_STREAMS.keeps(
             streams,
             "server names and address ranges, each with all destinations",
@@ -101,11 +112,18 @@ pub(in crate::validate) fn cut_gateway(gateway: &mut Gateway) {
     });
 }
 
-/// Each host has the endpoints, at each port, and is found at each address.
+/// Each host has the endpoints, at each port, is found at each address, and is listed for each namespace.
 pub(in crate::validate) fn service_entry(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) -> bool {
     let places = entry.endpoints.len().max(entry.addresses.len()).max(1);
     let count = entry.hosts.len().saturating_mul(entry.ports.len().max(1)).saturating_mul(places);
+    let exports = times(entry.hosts.len(), entry.export_to.len());
     SERVICE_ENTRY_ENDPOINTS.keeps(count, "endpoints, each for every host and port", at, checker)
+        && SERVICE_ENTRY_EXPORTS.keeps(
+            exports,
+            "hosts, each for every namespace",
+            &at.field("exportTo"),
+            checker,
+        )
 }
 
 /// Each endpoint is there for every port.

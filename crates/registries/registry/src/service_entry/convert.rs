@@ -78,13 +78,14 @@ fn written(text: &str, hostname: &Hostname) -> Arc<str> {
 }
 
 /// Returns the number of endpoints of an entry: each host has those that the entry lists and selects, for
-/// each address and port.
+/// each address and port. The list of each namespace that the hosts are exported to counts, too.
 #[must_use]
 pub fn endpoint_count(entry: &ServiceEntry, selected: usize) -> usize {
     let endpoints = entry.endpoints.len().saturating_add(selected);
-    [entry.hosts.len(), entry.addresses.len(), entry.ports.len(), endpoints]
-        .into_iter()
-        .fold(1, |product, count| product.saturating_mul(count.max(1)))
+    let product = |counts: &[usize]| {
+        counts.iter().fold(entry.hosts.len().max(1), |product, count| product.saturating_mul((*count).max(1)))
+    };
+    product(&[entry.addresses.len(), entry.ports.len(), endpoints]).max(product(&[entry.export_to.len()]))
 }
 
 /// Values that all services of an entry share.

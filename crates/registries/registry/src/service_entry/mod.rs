@@ -290,9 +290,9 @@ impl ServiceEntryRegistry {
         let refused = self.budget.refused().iter().filter_map(|(name, refused)| {
             let object = self.entries.get(name)?.object.as_ref()?;
             let message = format!(
-                "hosts, addresses, ports and endpoints multiply to {}, beside {} of older ServiceEntries of \
-                 the namespace, and at most {NAMESPACE_ENDPOINTS} are allowed in all (limit \
-                 namespace-endpoints)",
+                "hosts, addresses, ports and endpoints, or namespaces of exportTo, multiply to {}, beside {} \
+                 of older ServiceEntries of the namespace, and at most {NAMESPACE_ENDPOINTS} are allowed in \
+                 all (limit namespace-endpoints)",
                 refused.endpoints, refused.older
             );
             Some(RefusedObject { key: object.key().clone(), origin: object.meta().origin.clone(), message })

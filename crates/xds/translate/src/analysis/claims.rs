@@ -101,10 +101,10 @@ impl Claims {
 /// Returns true if both are visible in some common namespace. A namespace prefers its own VirtualService to
 /// public ones, as users expect, so a private one never conflicts with one of another namespace.
 fn meet(a: &VirtualServiceHeader, b: &VirtualServiceHeader) -> bool {
-    let seen = |header: &VirtualServiceHeader| -> Option<BTreeSet<Namespace>> {
+    let seen = |header: &VirtualServiceHeader| -> Option<Arc<BTreeSet<Namespace>>> {
         match &header.export_to {
             ExportTo::Unset | ExportTo::Public => None,
-            ExportTo::Nobody => Some(BTreeSet::new()),
+            ExportTo::Nobody => Some(Arc::default()),
             ExportTo::Namespaces(namespaces) => Some(namespaces.clone()),
         }
     };

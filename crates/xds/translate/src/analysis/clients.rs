@@ -286,7 +286,7 @@ fn named_namespaces(
 ) -> BTreeSet<Namespace> {
     let own = &header.id.namespace;
     let mut named: BTreeSet<Namespace> = match &header.export_to {
-        ExportTo::Namespaces(namespaces) => namespaces.clone(),
+        ExportTo::Namespaces(namespaces) => BTreeSet::clone(namespaces),
         ExportTo::Unset | ExportTo::Public | ExportTo::Nobody => BTreeSet::from([own.clone()]),
     };
     let http = object.http.iter().flat_map(|route| &route.r#match).map(|m| &m.source_namespace);

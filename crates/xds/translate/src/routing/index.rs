@@ -62,7 +62,7 @@ impl Query for VirtualServiceIndex {
                 ExportTo::Unset | ExportTo::Public => add(&mut index.public, header),
                 ExportTo::Nobody => {}
                 ExportTo::Namespaces(namespaces) => {
-                    for namespace in namespaces {
+                    for namespace in namespaces.iter() {
                         let is_own = namespace == own || namespace.as_str() == ".";
                         let (map, to) =
                             if is_own { (&mut index.private, own) } else { (&mut index.exported, namespace) };

@@ -139,8 +139,8 @@ fn services_are_seen_only_where_they_are_exported_to() {
         |host: &str, to: ExportTo| external(host, "pay", &[80]).with(|s| s.export_to = to).update();
     let world = world([
         exported("public.com", ExportTo::Public),
-        exported("own.com", ExportTo::Namespaces(["pay".into()].into())),
-        exported("shop.com", ExportTo::Namespaces(["shop".into()].into())),
+        exported("own.com", ExportTo::namespaces(["pay"])),
+        exported("shop.com", ExportTo::namespaces(["shop"])),
         exported("nobody.com", ExportTo::Nobody),
         exported("unset.com", ExportTo::Unset),
     ]);
@@ -217,7 +217,7 @@ fn hidden(host: &str, namespace: &str, to: ExportTo) -> TestService {
 #[test]
 #[allow(clippy::too_many_lines, reason = "one table")]
 fn routes_lead_to_services_that_their_own_namespace_hides_from_itself() {
-    let elsewhere = || ExportTo::Namespaces(["else".into()].into());
+    let elsewhere = || ExportTo::namespaces(["else"]);
     let services = || {
         let mut list = vec![external("front.com", "shop", &[80]).update()];
         list.extend(
@@ -392,9 +392,9 @@ fn visibility_of_service_entries_is_capped_by_the_first_policy_that_matches_thei
             policies.join(",")
         )
     };
-    let own = || ExportTo::Namespaces(["pay".into()].into());
-    let shop_alone = || ExportTo::Namespaces(["shop".into()].into());
-    let both = || ExportTo::Namespaces(["pay".into(), "shop".into()].into());
+    let own = || ExportTo::namespaces(["pay"]);
+    let shop_alone = || ExportTo::namespaces(["shop"]);
+    let both = || ExportTo::namespaces(["pay", "shop"]);
     // Seen from another namespace, and from its own.
     for (settings, export, seen) in [
         (settings(false, "NONE", &[]), ExportTo::Unset, [true, true]),

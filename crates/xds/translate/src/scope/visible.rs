@@ -42,7 +42,7 @@ fn effective_export<'a>(cx: &Cx<'_>, service: &'a Service) -> Cow<'a, ExportTo> 
     match *cx.get(&EntryVisibilityOf(home.clone())) {
         EntryVisibility::Unspecified | EntryVisibility::Public => export_to,
         EntryVisibility::Namespace if export_to.visible_to(home, &ExportTo::Public) => {
-            Cow::Owned(ExportTo::Namespaces([home.clone()].into()))
+            Cow::Owned(ExportTo::namespaces([home.clone()]))
         }
         EntryVisibility::Namespace | EntryVisibility::None => Cow::Owned(ExportTo::Nobody),
     }
@@ -52,7 +52,7 @@ fn effective_export<'a>(cx: &Cx<'_>, service: &'a Service) -> Cow<'a, ExportTo> 
 fn with_home(default: &ExportTo, home: &Namespace) -> ExportTo {
     let ExportTo::Namespaces(namespaces) = default else { return default.clone() };
     let to = |namespace: &Namespace| if namespace.as_str() == "." { home } else { namespace }.clone();
-    ExportTo::Namespaces(namespaces.iter().map(to).collect())
+    ExportTo::namespaces(namespaces.iter().map(to))
 }
 
 /// The farthest that ServiceEntries of a namespace are seen.
@@ -113,8 +113,8 @@ impl Visibility {
                     if !to.contains(home) {
                         hidden_at_home.entry(home.clone()).or_default().push(service.clone());
                     }
-                    for namespace in to {
-                        exported.entry(namespace).or_default().push(service.clone());
+                    for namespace in to.iter() {
+                        exported.entry(namespace.clone()).or_default().push(service.clone());
                     }
                 }
             }

@@ -6,8 +6,8 @@ use crate::proxy::{Proxy, ProxyKind};
 use crate::testing::{EXTERNAL, endpoint, labels, pod, service, sidecar, world, yaml};
 use crate::translator::{Client, Snapshot, Translator};
 use pilotfish_model::{
-    ChangeSet, ExportTo, Hostname, KubernetesAttributes, Namespace, Port, Protocol, Resolution, Service,
-    ShardKey, Update,
+    ChangeSet, ExportTo, Hostname, KubernetesAttributes, Port, Protocol, Resolution, Service, ShardKey,
+    Update,
 };
 use pilotfish_proto::envoy::config::core::v3::Metadata;
 use pilotfish_proto::envoy::config::listener::v3::{Listener, filter::ConfigType};
@@ -79,7 +79,7 @@ fn wildcard() -> Update {
 }
 
 fn exports() -> impl Strategy<Value = ExportTo> {
-    let to = |names: &[&str]| ExportTo::Namespaces(names.iter().map(|name| Namespace::from(*name)).collect());
+    let to = |names: &[&str]| ExportTo::namespaces(names.iter().copied());
     prop_oneof![
         3 => Just(ExportTo::Unset),
         1 => Just(ExportTo::Nobody),

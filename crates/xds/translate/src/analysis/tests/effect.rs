@@ -242,7 +242,7 @@ fn sidecars_narrow_what_rules_reach() {
 #[test]
 fn clients_of_public_rules_may_be_elsewhere() {
     let for_edge = service("vault", "bank").with(|service| {
-        service.export_to = pilotfish_model::ExportTo::Namespaces(["edge".into()].into());
+        service.export_to = pilotfish_model::ExportTo::namespaces(["edge"]);
     });
     let updates = || with_streams().into_iter().chain([for_edge.update()]).collect::<Vec<_>>();
     let rule = |namespace: &str, more: &str, to: &str| {

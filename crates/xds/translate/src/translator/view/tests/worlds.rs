@@ -162,7 +162,7 @@ pub(super) fn private() -> Vec<Update> {
         "web",
         "{hosts: [web], gateways: [mesh, edge], exportTo: [.], http: [{route: [{destination: {host: web}}]}]}",
     );
-    updates.push(web(|service| service.export_to = ExportTo::Namespaces(["shop".into()].into())));
+    updates.push(web(|service| service.export_to = ExportTo::namespaces(["shop"])));
     updates
 }
 
