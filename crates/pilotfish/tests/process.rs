@@ -303,6 +303,30 @@ spec: {host: c.elsewhere.org}
 ";
 
 #[test]
+fn validate_reads_standard_input_as_one_more_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.yaml"), SERVICE).unwrap();
+    let validate = |paths: &[&str], input: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+        command.arg("validate").args(paths).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, text) = validate(&["-"], &SERVICE.replace("resolution", "resolutoin"));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("error: standard input:") && text.contains("spec.resolutoin"), "{text}");
+    let (code, text) = validate(&["-", folder.path().to_str().unwrap(), "--complete"], DANGLING);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("standard input:11: VirtualService n0/rule: spec.http[0].route[0]"), "{text}");
+    assert!(text.contains("2 files, 3 good objects, 0 errors, 4 warnings"), "{text}");
+    let (code, text) = validate(&["-"], "");
+    assert!(code == Some(1) && text.contains("there is nothing to check in -"), "{code:?} {text}");
+}
+
+#[test]
 fn validate_tells_of_what_points_at_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();

@@ -3,7 +3,7 @@
 use pilotfish_api::v1::PlanFile;
 use pilotfish_cli::{CliError, one_line};
 use pilotfish_config::Limits;
-use pilotfish_files::{OnceError, read_once};
+use pilotfish_files::{OnceError, STANDARD_INPUT, read_once};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,14 @@ pub(super) fn of_paths(paths: &[PathBuf]) -> Result<Vec<PlanFile>, CliError> {
     let mut files = Vec::new();
     let mut left = LARGEST;
     for path in paths {
-        let read = if path.as_os_str() == "-" { standard_input(left) } else { read(path, left) };
-        for file in read? {
+        let read = match is_standard_input(path) {
+            true => vec![PlanFile {
+                name: STANDARD_INPUT.to_owned(),
+                text: standard_input(left)?.ok_or_else(too_large)?,
+            }],
+            false => read(path, left)?,
+        };
+        for file in read {
             left = left.saturating_sub(file.text.len() as u64);
             files.push(file);
         }
@@ -48,16 +54,22 @@ fn read(path: &Path, limit: u64) -> Result<Vec<PlanFile>, CliError> {
         .collect())
 }
 
-fn standard_input(limit: u64) -> Result<Vec<PlanFile>, CliError> {
+/// True for the path that means standard input.
+pub(super) fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Reads standard input; `None` if it has more bytes than the limit.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn standard_input(limit: u64) -> Result<Option<String>, CliError> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(limit.saturating_add(1)).read_to_string(&mut text);
     let bytes = read.map_err(|error| {
-        CliError::new(format!("standard input: {error}")).hint("it is YAML or JSON in UTF-8")
+        CliError::new(format!("{STANDARD_INPUT}: {error}")).hint("it is YAML or JSON in UTF-8")
     })?;
-    if bytes as u64 > limit {
-        return Err(too_large());
-    }
-    Ok(vec![PlanFile { name: "standard input".to_owned(), text }])
+    Ok((bytes as u64 <= limit).then_some(text))
 }
 
 fn too_large() -> CliError {

@@ -1,6 +1,7 @@
 //! `pilotfish validate`: checks the objects of files, and the references between them, without serving them.
 
 use super::plan::world_of_objects;
+use super::plan_files::{is_standard_input, standard_input};
 use anyhow::Result;
 use clap::Args;
 use pilotfish_api as api;
@@ -8,7 +9,7 @@ use pilotfish_cli::{CliError, Output, counted};
 use pilotfish_config::networking::Gateway;
 use pilotfish_config::status::Controllers;
 use pilotfish_config::{Limits, ProblemReport, Severity, lines_of};
-use pilotfish_files::{FileSourceSettings, ValidateSummary, validate_paths};
+use pilotfish_files::{FileSourceSettings, STANDARD_INPUT, ValidateSummary, validate_with_input};
 use pilotfish_model::{ChangeSet, ClusterDomain, Kind, Object, ObjectKey, World};
 use pilotfish_runtime::read_regular_file;
 use pilotfish_translate::{Analyzer, Completeness, Finding, Known, Level};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 /// Checks files without serving them: each object, and references between objects.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Validate {
-    /// Folders and files with Kubernetes and Istio YAML
+    /// Folders and files with Kubernetes and Istio YAML; - is standard input
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Istio's MeshConfig, checked as well
@@ -55,19 +56,21 @@ impl Validate {
     /// # Errors
     /// When a path does not exist or stdout cannot be written.
     pub(crate) fn run(&self) -> Result<bool> {
+        let input = self.input()?;
+        let files = self.paths.iter().filter(|path| !is_standard_input(path));
         let settings = FileSourceSettings {
             mesh_config: self.mesh_config.clone(),
             mesh_networks: self.mesh_networks.clone(),
             checks: vec![pilotfish_translate::check_object],
-            ..FileSourceSettings::new(self.paths.clone())
+            ..FileSourceSettings::new(files.cloned().collect())
         };
-        let mut summary = validate_paths(&settings)?;
+        let mut summary = validate_with_input(&settings, input.as_deref())?;
         let objects = std::mem::take(&mut summary.in_force);
         // Registries keep some kinds for themselves.
         let origins: Origins =
             objects.iter().map(|object| (object.key().clone(), object.meta.origin.clone())).collect();
         let world = world_of_objects(objects)?;
-        let findings = self.analyse(&world, &origins);
+        let findings = self.analyse(&world, &origins, input.as_deref());
         let notes = if self.complete { Vec::new() } else { notes(&world) };
         let outcome = Outcome { summary, findings, notes };
         if outcome.has_nothing() {
@@ -80,19 +83,30 @@ impl Validate {
         Ok(outcome.summary.is_ok())
     }
 
+    /// Reads standard input, if it is one of the paths.
+    fn input(&self) -> Result<Option<String>, CliError> {
+        let limit = Limits::default().file_bytes;
+        if !self.paths.iter().any(|path| is_standard_input(path)) {
+            return Ok(None);
+        }
+        let text = standard_input(limit)?;
+        let too_large = || CliError::new(format!("{STANDARD_INPUT} has more than {} MiB", limit >> 20));
+        text.ok_or_else(too_large).map(Some)
+    }
+
     /// Runs the analysis, which finds references to missing objects.
-    fn analyse(&self, world: &Arc<World>, origins: &Origins) -> Vec<(Finding, String)> {
+    fn analyse(&self, world: &Arc<World>, origins: &Origins, input: Option<&str>) -> Vec<(Finding, String)> {
         let how = if self.complete { Completeness::Whole } else { Completeness::Partly };
         let known = Known { services: how, secrets: how };
         let mut analyzer =
             Analyzer::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::default(), known);
         analyzer.advance(world, &ChangeSet::default());
-        placed(analyzer.findings().cloned().collect(), origins)
+        placed(analyzer.findings().cloned().collect(), origins, input)
     }
 }
 
 /// Adds the lines of their fields to findings.
-fn placed(findings: Vec<Finding>, origins: &Origins) -> Vec<(Finding, String)> {
+fn placed(findings: Vec<Finding>, origins: &Origins, input: Option<&str>) -> Vec<(Finding, String)> {
     let mut by_file: BTreeMap<String, Vec<(u32, Finding)>> = BTreeMap::new();
     for finding in findings {
         let origin = origins.get(&finding.object).map_or("", |origin| &**origin);
@@ -102,7 +116,10 @@ fn placed(findings: Vec<Finding>, origins: &Origins) -> Vec<(Finding, String)> {
     let mut out = Vec::new();
     for (file, findings) in by_file {
         // For a file that was deleted meanwhile, the lines of its objects count.
-        let bytes = read_regular_file(file.as_ref(), Limits::default().file_bytes).unwrap_or_default();
+        let bytes = match input.filter(|_| file == STANDARD_INPUT) {
+            Some(text) => text.into(),
+            None => read_regular_file(file.as_ref(), Limits::default().file_bytes).unwrap_or_default(),
+        };
         let fields: Vec<_> = findings.iter().map(|(line, finding)| (*line, finding.path.as_str())).collect();
         let lines = lines_of(&bytes, &Limits::default(), &fields);
         let mut placed: Vec<_> =
@@ -233,7 +250,7 @@ mod tests {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         let settings = FileSourceSettings::new(vec![folder.path().to_owned()]);
-        let summary = validate_paths(&settings).unwrap();
+        let summary = validate_with_input(&settings, None).unwrap();
         let text = Outcome { summary, findings: Vec::new(), notes: Vec::new() }.text();
         let folder = folder.path().display().to_string();
         let lines: Vec<&str> = text.lines().collect();

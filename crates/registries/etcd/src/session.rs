@@ -33,11 +33,7 @@ impl Product for Etcd {
             if rereads > REREADS {
                 return Err(SessionError::new("etcd compacts faster than its keys can be read"));
             }
-            let registry = catalog.registry();
-            tracing::info!(
-                %registry,
-                "etcd compacted revisions that were not read yet; reading all keys again"
-            );
+            tracing::info!("etcd compacted revisions that were not read yet; reading all keys again");
             header = self.read_all(&client, catalog).await?;
         }
     }

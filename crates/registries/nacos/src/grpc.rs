@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
+use tracing::Instrument;
 
 /// Client version sent to the server; Nacos's own clients send `Nacos-LANGUAGE-Client:vVERSION`.
 const CLIENT_VERSION: &str = concat!("Pilotfish:v", env!("CARGO_PKG_VERSION"));
@@ -70,7 +71,7 @@ impl Grpc {
             let connection = Connection::new(connector.clone(), server)?;
             connection.check().await?;
             let reader = connection.setup(&namespace, token, sender.clone())?;
-            opened.readers.spawn(reader);
+            opened.readers.spawn(reader.in_current_span());
             connection.until_registered(token).await?;
             opened.connections.insert(namespace, connection);
         }

@@ -99,7 +99,7 @@ impl Product for Nacos {
             let (api, may_have_grpc) = self.connect(&server, &http, text.as_deref()).await?;
             let is_polled = matches!(api, Api::Http(_));
             tracing::info!(
-                registry = %catalog.registry(), server = %server,
+                server = %server,
                 by = if is_polled { "HTTP" } else { "gRPC" },
                 "reading Nacos"
             );

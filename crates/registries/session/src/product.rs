@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::Instrument;
 
 /// Backoff after a failed session.
 const RECONNECT: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(15));
@@ -46,7 +47,10 @@ struct Live<P> {
 
 impl<P: Product> LiveSource for Live<P> {
     fn run(self: Box<Self>, sender: RegistrySender) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(sessions(self.product, CatalogWriter::new(self.catalog, sender), self.jitter))
+        // Log lines of sessions have `registry=` by this span, at every level.
+        let span = tracing::error_span!("session", registry = %self.catalog.shard());
+        let sessions = sessions(self.product, CatalogWriter::new(self.catalog, sender), self.jitter);
+        Box::pin(sessions.instrument(span))
     }
 }
 
@@ -101,6 +105,7 @@ mod tests {
     use pilotfish_model::{Provider, ShardKey};
     use pilotfish_registry::{CatalogInstance, CatalogService, LiveInput, RegistryReceiver, channel};
     use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
 
     /// What one session does.
     #[derive(Clone)]
@@ -136,11 +141,59 @@ mod tests {
     }
 
     fn start(script: Vec<Vec<Step>>) -> RegistryReceiver {
+        run(Script(script.into()))
+    }
+
+    fn run(product: impl Product) -> RegistryReceiver {
         let shard = ShardKey::new(Provider::new(2, "test"), "c");
         let (sender, receiver) = channel();
-        let source = live(Script(script.into()), shard, CatalogOptions::default());
+        let source = live(product, shard, CatalogOptions::default());
         tokio::spawn(source.run(sender));
         receiver
+    }
+
+    /// Log lines.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Logging;
+
+    impl Product for Logging {
+        async fn session(&mut self, catalog: &mut CatalogWriter) -> Result<Infallible, SessionError> {
+            tracing::warn!("the product logs");
+            catalog.note(&"x".into(), Some("it is unusable".into()));
+            catalog.replace(services(1));
+            let mut tasks = tokio::task::JoinSet::new();
+            tasks.spawn(async { tracing::warn!("a task logs") }.in_current_span());
+            tasks.join_all().await;
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_log_line_of_a_session_names_the_registry() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+        let _log = tracing::subscriber::set_default(log.with_max_level(tracing::Level::WARN).finish());
+        let mut receiver = run(Logging);
+        assert!(next(&mut receiver).await.batch.is_some());
+        while lines.0.lock().unwrap().iter().filter(|byte| **byte == b'\n').count() < 3 {
+            tokio::task::yield_now().await;
+        }
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert!(text.lines().all(|line| line.matches("registry=test/c").count() == 1), "{text}");
     }
 
     async fn next(receiver: &mut RegistryReceiver) -> LiveInput {

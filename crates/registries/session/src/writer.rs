@@ -1,7 +1,6 @@
 //! The output of a session: catalog changes and source state.
 
 use crate::SessionError;
-use pilotfish_model::ShardKey;
 use pilotfish_registry::{Catalog, CatalogService, Change, RegistrySender, SourceReport};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -64,12 +63,6 @@ impl CatalogWriter {
         if self.failure.take().is_some() {
             self.sender.synced();
         }
-    }
-
-    /// The registry that is written to, for log messages.
-    #[must_use]
-    pub fn registry(&self) -> &ShardKey {
-        self.catalog.shard()
     }
 
     /// Counts a request to the product, or a message from one that pushes.

@@ -23,4 +23,4 @@ pub use once::{OnceError, ReadText, read_once};
 pub use path::FilePath;
 pub use source::{FileHeartbeats, FileSource, FileSourceSettings, OpenError, RunningFileSource, Timing};
 pub use state::{FileChange, FileContent, FileRole, FileState};
-pub use validate::{ValidateSummary, validate_paths};
+pub use validate::{STANDARD_INPUT, ValidateSummary, validate_paths, validate_with_input};

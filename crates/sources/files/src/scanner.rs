@@ -224,6 +224,10 @@ impl Scanner {
         self.rescan(now, clock, Trigger::Event)
     }
 
+    pub(super) fn into_state(self) -> FileState {
+        self.state
+    }
+
     pub(super) fn state(&self) -> &FileState {
         &self.state
     }

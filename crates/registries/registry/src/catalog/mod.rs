@@ -222,7 +222,7 @@ impl Catalog {
             self.entries.insert(id, converted);
         }
         let batch = self.publish(touched);
-        self.problems.log(self.converter.shard());
+        self.problems.log();
         batch
     }
 

@@ -1,6 +1,6 @@
 //! Problems of the entries of a product, kept by service until the entry is corrected, and logged once.
 
-use pilotfish_model::{ServiceKey, ShardKey};
+use pilotfish_model::ServiceKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -94,16 +94,13 @@ impl Problems {
     }
 
     /// Logs problems that have not been logged yet.
-    pub(super) fn log(&mut self, registry: &ShardKey) {
+    pub(super) fn log(&mut self) {
         for problem in self.new.drain(..) {
-            tracing::warn!(%registry, %problem, "an entry of a registry cannot be used");
+            tracing::warn!(%problem, "an entry of a registry cannot be used");
         }
         if self.unlogged > 0 {
             let more = self.unlogged;
-            tracing::warn!(
-                %registry, more,
-                "more entries of a registry cannot be used: see `pilotfish problems`"
-            );
+            tracing::warn!(more, "more entries of a registry cannot be used: see `pilotfish problems`");
             self.unlogged = 0;
         }
     }
