@@ -4,6 +4,7 @@
 
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_testkit::real::{LIMIT, Pilotfish, eventually, fetch, free_port};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
 
@@ -323,7 +324,7 @@ fn validate_reads_standard_input_as_one_more_file() {
     assert!(text.contains("standard input:11: VirtualService n0/rule: spec.http[0].route[0]"), "{text}");
     assert!(text.contains("2 files, 3 good objects, 0 errors, 4 warnings"), "{text}");
     let (code, text) = validate(&["-"], "");
-    assert!(code == Some(1) && text.contains("there is nothing to check in -"), "{code:?} {text}");
+    assert!(code == Some(2) && text.contains("there is nothing to check in -"), "{code:?} {text}");
 }
 
 #[test]

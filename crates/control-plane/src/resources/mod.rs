@@ -5,6 +5,7 @@ mod configuration;
 mod hooks;
 mod node_claims;
 mod secret_access;
+mod unread;
 
 pub use auto_registration::ProxyRegistrar;
 pub use configuration::{Configuration, ConfigurationClients};
@@ -23,6 +24,7 @@ use pilotfish_xds as xds;
 use pilotfish_xds::{Collection, CollectionState, ConnectError, Limit, LimitExceeded, PeerInfo};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use unread::UnreadPodPorts;
 
 /// Source of streams with the translator's resources, once the first lists are complete.
 pub struct Resources {
@@ -30,6 +32,7 @@ pub struct Resources {
     trust_nodes: bool,
     ready: AtomicBool,
     hooks: Vec<Box<dyn ConnectHook>>,
+    unread: UnreadPodPorts,
 }
 
 /// State of a connected client.
@@ -47,7 +50,13 @@ impl Resources {
     /// their order; the first one that answers a collection wins.
     #[must_use]
     pub fn new(translator: Arc<Translator>, trust_nodes: bool, hooks: Vec<Box<dyn ConnectHook>>) -> Self {
-        Self { translator, trust_nodes, ready: AtomicBool::new(false), hooks }
+        Self {
+            translator,
+            trust_nodes,
+            ready: AtomicBool::new(false),
+            hooks,
+            unread: UnreadPodPorts::default(),
+        }
     }
 
     /// Marks the source as ready, so that streams are served.
@@ -91,6 +100,7 @@ impl xds::ResourceSource for Resources {
         for hook in &self.hooks {
             states.extend(hook.connect(&mut client)?);
         }
+        self.unread.log(node);
         Ok(Client { proxy: self.translator.connect(proxy), trusted, states })
     }
 

@@ -1,5 +1,5 @@
 //! Events for the dashboard: samples each second, and, while a dashboard is open, the overview and the
-//! progress of the last changes.
+//! progress of the last changes. Pages of answers that nobody requests any more are dropped.
 
 use super::AdminState;
 use super::changes;
@@ -32,6 +32,7 @@ pub async fn send_events(
             () = &mut stop => return,
             _ = samples.tick() => {
                 feed.sample(sampler.next(&metrics));
+                state.last_node.drop_old(Instant::now());
                 if feed.is_watched() {
                     tell_overview(&state, &feed).await;
                 }

@@ -12,6 +12,8 @@ use pilotfish_proto::{ResourceType, from_json};
 use pilotfish_translate::Proxy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Computes the resources of a node, for as long as the client waits. A separate translator leaves streams
 /// alone; nothing is registered or written.
@@ -43,14 +45,26 @@ pub(super) fn of_node(
     }
     let page = page.finish();
     if page.truncated {
-        state.last_node.keep(request, revision, held);
+        state.last_node.keep(request, revision, Instant::now(), held);
     }
     Ok(page)
 }
 
+/// Time for which the resources of a node are kept for the request of its next page.
+const KEPT: Duration = Duration::from_secs(30);
+
 /// Resources of the last node whose answer has further pages, so that they are not computed for each page.
+/// They are dropped if the next page is not requested in time.
 #[derive(Debug)]
-pub struct LastNode<T = Vec<Held>>(Mutex<Option<(NodeRequest, u64, T)>>);
+pub struct LastNode<T = Vec<Held>>(Mutex<Option<KeptNode<T>>>);
+
+#[derive(Debug)]
+struct KeptNode<T> {
+    request: NodeRequest,
+    revision: u64,
+    since: Instant,
+    resources: T,
+}
 
 impl<T> Default for LastNode<T> {
     fn default() -> Self {
@@ -61,14 +75,20 @@ impl<T> Default for LastNode<T> {
 impl<T> LastNode<T> {
     /// Takes the resources for a further page of the same node and revision.
     fn take(&self, request: &NodeRequest, revision: u64) -> Option<T> {
-        let (kept, at, resources) = self.0.lock().take()?;
-        let is_next =
-            request.offset > 0 && at == revision && kept.node == request.node && kept.names == request.names;
-        is_next.then_some(resources)
+        let kept = self.0.lock().take()?;
+        let is_same = kept.request.node == request.node && kept.request.names == request.names;
+        (request.offset > 0 && kept.revision == revision && is_same).then_some(kept.resources)
     }
 
-    fn keep(&self, request: &NodeRequest, revision: u64, resources: T) {
-        *self.0.lock() = Some((request.clone(), revision, resources));
+    fn keep(&self, request: &NodeRequest, revision: u64, now: Instant, resources: T) {
+        *self.0.lock() = Some(KeptNode { request: request.clone(), revision, since: now, resources });
+    }
+
+    /// Drops resources whose next page was not requested in time.
+    pub(super) fn drop_old(&self, now: Instant) {
+        let is_old = |kept: &mut KeptNode<T>| now.saturating_duration_since(kept.since) >= KEPT;
+        // Dropped after the lock is released.
+        let _old = self.0.lock().take_if(is_old);
     }
 }
 
@@ -93,11 +113,16 @@ mod tests {
             ..NodeRequest::default()
         };
         let last = LastNode::default();
-        last.keep(&request("a", 0), 7, "of a");
+        let start = Instant::now();
+        last.keep(&request("a", 0), 7, start, "of a");
+        last.drop_old(start + KEPT / 2);
         assert_eq!(last.take(&request("a", 10), 7), Some("of a"));
         for (other, revision) in [(request("a", 10), 8), (request("b", 10), 7), (request("a", 0), 7)] {
-            last.keep(&request("a", 0), 7, "of a");
+            last.keep(&request("a", 0), 7, start, "of a");
             assert_eq!(last.take(&other, revision), None, "{other:?} at {revision}");
         }
+        last.keep(&request("a", 0), 7, start, "of a");
+        last.drop_old(start + KEPT);
+        assert!(last.0.lock().is_none(), "nobody requested the next page in time");
     }
 }

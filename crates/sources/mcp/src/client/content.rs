@@ -177,6 +177,14 @@ impl Content {
         self.kinds.iter().map(|(kind, of)| (*kind, of.guard.held()))
     }
 
+    /// Kinds with a loss that the guard holds back.
+    pub(crate) fn held_kinds(&self) -> Vec<&'static McpKind> {
+        let is_held = |entry: &&&'static McpKind| {
+            self.kinds.get(&entry.kind).is_some_and(|of| of.guard.held().is_some())
+        };
+        self.settings.kinds.iter().filter(is_held).copied().collect()
+    }
+
     /// Makes the next response of each kind count as its second read.
     pub(crate) fn accept(&mut self, now: Instant) {
         self.kinds.values_mut().for_each(|of| of.guard.accept(now));

@@ -8,6 +8,7 @@ mod pushes;
 mod recorded;
 #[cfg(any(test, feature = "testing"))]
 mod relay;
+mod second_read;
 mod settings;
 mod source;
 mod stream;

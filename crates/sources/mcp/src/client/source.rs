@@ -1,6 +1,7 @@
 //! The source: consecutive sessions with a server, and their results as batches.
 
 use super::content::{Content, ContentSettings, Taken};
+use super::second_read::SecondRead;
 use super::settings::McpSettings;
 use super::stream::{Answered, ClientStream, Protocol, RELISTED};
 use super::synthetic::Synthetic;
@@ -10,6 +11,7 @@ use pilotfish_connect::{ConnectError, Server};
 use pilotfish_model::Kind;
 use pilotfish_registry::{BatchSender, CatalogProblems, ObjectSource, SourceReport};
 use pilotfish_runtime::{Backoff, BackoffPolicy, Jitter, error_chain};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -176,59 +178,110 @@ impl McpSource {
             Protocol::Sotw => "StreamAggregatedResources",
             Protocol::Delta => "DeltaAggregatedResources",
         };
-        let mut stream = ClientStream::new(protocol, self.settings.node.clone(), self.settings.old_spelling);
+        let mut stream = self.client(protocol);
         let mut first = stream.first_requests(&mut self.content);
         first.extend(stream.ask_endpoints(self.synthetic.begin()));
         let scheme = if self.settings.connector.is_tls() { "https" } else { "http" };
         let uri = format!("{scheme}://{server}{SERVICE}{method}");
-        let open = MessageStream::open(requests, uri, first, TRANSPORT);
+        let open = MessageStream::open(requests.clone(), uri.clone(), first, TRANSPORT);
         let began = Instant::now();
         let late = began + FIRST_ANSWERS;
         let mut acceptances = batches.report().losses().acceptances();
         let mut messages = self.in_time(late, batches, open).await??;
         self.deliver(batches).await?;
-        let mut relist_at = began + RELIST;
+        let (mut relist_at, mut read_at) = (began + RELIST, began);
+        let mut second: Option<SecondRead> = None;
         loop {
             let complete = self.content.missing().is_empty() && !self.synthetic.is_waiting();
-            let due = self.second_answer_due(began);
+            let due = self.second_answer_due(read_at);
             let next = async {
                 match complete {
                     true => Ok(messages.next().await?),
                     false => Ok(self.in_time(late, batches, messages.next()).await??),
                 }
             };
-            let message = tokio::select! {
+            let message: Result<_, SessionError> = tokio::select! {
                 message = next => message,
+                message = SecondRead::next(&mut second) => {
+                    second = self.take_second(second, message, batches).await?;
+                    continue;
+                }
                 () = tokio::time::sleep_until(relist_at), if complete => {
                     messages.send_all(&stream.relist()).await?;
                     relist_at = Instant::now() + self.relist_interval();
                     continue;
                 }
-                () = second_answer(due, &mut acceptances) => Err(SessionError::SecondAnswer),
+                () = second_answer(due, &mut acceptances) => {
+                    read_at = Instant::now();
+                    second = Some(self.second_read(protocol, requests.clone(), uri.clone()));
+                    continue;
+                }
             };
-            if matches!(message, Err(SessionError::SecondAnswer)) {
-                self.accept();
-            }
-            let message = message?;
-            batches.report().change(|state| {
-                state.requests += 1;
-                state.last_answer = Some(SystemTime::now());
-            });
-            let Answered { reply, taken, assignments, is_unversioned } =
-                stream.on_message(&message, &mut self.content, now())?;
-            if is_unversioned && self.settings.protocol.is_none() && !self.takes_unversioned {
+            let answered = self.answered(&mut stream, &message?, batches)?;
+            if answered.is_unversioned && self.settings.protocol.is_none() && !self.takes_unversioned {
                 return Err(SessionError::Unversioned);
             }
-            self.log_refusal(taken.as_ref());
-            if let Some(answer) = assignments {
-                self.synthetic.answer(&answer, now());
-            }
             self.deliver(batches).await?;
-            messages.send(&reply).await?;
+            messages.send(&answered.reply).await?;
             if let Some(request) = stream.ask_endpoints(self.synthetic.take_subscriptions()) {
                 messages.send(&request).await?;
             }
         }
+    }
+
+    fn client(&self, protocol: Protocol) -> ClientStream {
+        ClientStream::new(protocol, self.settings.node.clone(), self.settings.old_spelling)
+    }
+
+    /// Applies a response. The reply was not sent yet.
+    fn answered(
+        &mut self,
+        stream: &mut ClientStream,
+        message: &[u8],
+        batches: &BatchSender,
+    ) -> Result<Answered, SessionError> {
+        batches.report().change(|state| {
+            state.requests += 1;
+            state.last_answer = Some(SystemTime::now());
+        });
+        let answered = stream.on_message(message, &mut self.content, now())?;
+        self.log_refusal(answered.taken.as_ref());
+        if let Some(assignments) = &answered.assignments {
+            self.synthetic.answer(assignments, now());
+        }
+        Ok(answered)
+    }
+
+    /// Requests everything with a held loss once more, beside the stream.
+    fn second_read(
+        &mut self,
+        protocol: Protocol,
+        requests: h2::client::SendRequest<bytes::Bytes>,
+        uri: String,
+    ) -> SecondRead {
+        self.accept();
+        let mut client = self.client(protocol);
+        let mut first = client.requests_of(self.content.held_kinds(), &mut self.content);
+        if self.synthetic.held().is_some() {
+            first.extend(client.ask_endpoints((self.synthetic.clusters(), BTreeSet::new())));
+        }
+        let opening = MessageStream::open(requests, uri, first, TRANSPORT);
+        SecondRead::new(client, opening, Instant::now() + FIRST_ANSWERS)
+    }
+
+    /// Applies a response of the second read. Returns the read if it continues; one that failed is made with
+    /// another session.
+    async fn take_second(
+        &mut self,
+        read: Option<SecondRead>,
+        message: Option<bytes::Bytes>,
+        batches: &BatchSender,
+    ) -> Result<Option<SecondRead>, SessionError> {
+        let (Some(mut read), Some(message)) = (read, message) else { return Err(SessionError::SecondAnswer) };
+        let answered = self.answered(&mut read.client, &message, batches)?;
+        self.deliver(batches).await?;
+        let continues = read.reply(&answered).await.map_err(|_| SessionError::SecondAnswer)?;
+        Ok(continues.then_some(read))
     }
 
     /// Interval of list requests: a second for short lists, and longer for long ones, since each costs the
@@ -238,14 +291,14 @@ impl McpSource {
         RELIST.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Time of the second read of held back data; `None` if this stream was opened for it.
+    /// Time of the second read of held back data; `None` if it began at `began` or later.
     fn second_answer_due(&self, began: Instant) -> Option<Instant> {
         let kinds = self.content.held().filter_map(|(_, held)| held);
         let untils = kinds.chain(self.synthetic.held()).map(|held| Instant::from_std(held.until));
         untils.filter(|until| *until > began).min()
     }
 
-    /// Makes responses of the next stream count as second reads.
+    /// Makes responses to later requests count as second reads.
     fn accept(&mut self) {
         self.content.accept(now());
         self.synthetic.accept(now());

@@ -87,9 +87,18 @@ impl ClientStream {
     /// First request of each kind. Only the first one has the node.
     pub(crate) fn first_requests(&mut self, content: &mut Content) -> Vec<Vec<u8>> {
         content.stream_began();
+        self.requests_of(content.wanted().to_vec(), content)
+    }
+
+    /// First request of each of these kinds, as [`ClientStream::first_requests`] sends them for all.
+    pub(crate) fn requests_of(
+        &mut self,
+        kinds: Vec<&'static McpKind>,
+        content: &mut Content,
+    ) -> Vec<Vec<u8>> {
         let mut node = Some(self.node.clone());
         let mut requests = Vec::new();
-        for entry in content.wanted().to_vec() {
+        for entry in kinds {
             let type_url = entry.type_url(self.old_spelling);
             let mut watch = Watch { type_url: type_url.clone(), ..Watch::default() };
             let node = node.take();
@@ -116,6 +125,12 @@ impl ClientStream {
             self.watches.insert(entry.kind, watch);
         }
         requests
+    }
+
+    /// True once everything that was requested had a response.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.watches.values().all(|watch| watch.answered)
+            && (self.endpoints.names.is_empty() || self.endpoints.answered)
     }
 
     /// Requests lists again whose changes are not pushed, without a nonce: a server answers such a request

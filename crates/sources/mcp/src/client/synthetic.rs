@@ -150,7 +150,12 @@ impl Synthetic {
     /// Clusters to subscribe to on a new stream.
     pub(crate) fn begin(&mut self) -> (BTreeSet<String>, BTreeSet<String>) {
         (self.subscribe, self.unsubscribe) = Default::default();
-        (self.clusters.keys().cloned().collect(), BTreeSet::new())
+        (self.clusters(), BTreeSet::new())
+    }
+
+    /// All clusters of its entries.
+    pub(crate) fn clusters(&self) -> BTreeSet<String> {
+        self.clusters.keys().cloned().collect()
     }
 
     /// Changes of the subscribed clusters since the last call.

@@ -265,6 +265,14 @@ impl Proxy {
         })
     }
 
+    /// Returns the reason why `POD_PORTS` of a node cannot be read; the names of its ports are unknown then.
+    #[must_use]
+    pub fn pod_ports_error(node: &Node) -> Option<String> {
+        let value = node.metadata.as_ref().and_then(|metadata| metadata.fields.get("POD_PORTS"));
+        let text = value.and_then(scalar).unwrap_or_default();
+        read_pod_ports(&text).err().map(|error| error.to_string())
+    }
+
     /// The proxy with what its connection proved: the first of these SPIFFE ids that is a workload's of the
     /// proxy's namespace and, where its node names one (`SERVICE_ACCOUNT`), of its service account.
     ///
@@ -481,19 +489,17 @@ fn span_service(metadata: Option<&Struct>) -> Arc<str> {
 
 /// Returns the ports of a proxy's Pod from `POD_PORTS`. Unreadable text counts as none.
 fn pod_ports(json: &str) -> Arc<[PodPort]> {
-    if json.is_empty() {
-        return Arc::default();
-    }
-    let ports: Vec<serde_json::Value> = serde_json::from_str(json).unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot read POD_PORTS of a node; the names of its ports are unknown");
-        Vec::new()
-    });
+    let ports = read_pod_ports(json).unwrap_or_default();
     let port = |port: &serde_json::Value| {
         let text = |field: &str| port.get(field).and_then(|value| value.as_str()).unwrap_or_default();
         let number = u32::try_from(port.get("containerPort")?.as_u64()?).ok()?;
         Some(PodPort { name: text("name").into(), number, protocol: text("protocol").into() })
     };
     ports.iter().filter_map(port).take(MAX_POD_PORTS).collect()
+}
+
+fn read_pod_ports(json: &str) -> Result<Vec<serde_json::Value>, serde_json::Error> {
+    if json.is_empty() { Ok(Vec::new()) } else { serde_json::from_str(json) }
 }
 
 fn proxy_config(metadata: Option<&Struct>) -> Arc<str> {

@@ -55,7 +55,7 @@ impl Query for ConflictsOf {
         let mut out: Self::Output = BTreeMap::new();
         for owner in &owners {
             for listener in owner.listeners() {
-                if let Some(conflict) = ports.entry(listener.port).or_default().add(owner, &listener) {
+                if let Some(conflict) = ports.entry(listener.port).or_default().add(cx, owner, &listener) {
                     add(&mut out, owner.key(), &listener.name, conflict);
                 }
             }
@@ -102,7 +102,7 @@ struct Place {
 
 impl Port {
     /// Adds a listener, or returns its conflict with one that is there.
-    fn add(&mut self, owner: &ListenerOwner, listener: &Listener) -> Option<Conflict> {
+    fn add(&mut self, cx: &Cx<'_>, owner: &ListenerOwner, listener: &Listener) -> Option<Conflict> {
         let protocol = &listener.protocol;
         match protocol.as_str() {
             "TCP" | "UDP" => {
@@ -120,7 +120,7 @@ impl Port {
                     return Some(if other == protocol { Conflict::Hostname } else { Conflict::Protocol });
                 }
                 self.hosts.insert(host.to_owned(), protocol.clone());
-                self.listeners.insert(Place::of(owner, listener));
+                self.listeners.insert(Place::of(cx, owner, listener));
             }
             _ if !self.others.insert(protocol.clone()) => return Some(Conflict::Hostname),
             _ => {}
@@ -137,11 +137,11 @@ impl Port {
 }
 
 impl Place {
-    fn of(owner: &ListenerOwner, listener: &Listener) -> Self {
+    fn of(cx: &Cx<'_>, owner: &ListenerOwner, listener: &Listener) -> Self {
         let meta = owner.meta();
         Self {
             created: meta.created,
-            gateway: internal_name(&meta.key.name, &listener.name),
+            gateway: internal_name(cx, owner, &listener.name),
             namespace: meta.key.namespace.clone(),
             is_plain: listener.protocol == "HTTP",
             owner: meta.key.clone(),

@@ -32,7 +32,7 @@ impl Query for ApiGateways {
                 let id = GatewayId {
                     source: owner.key().kind,
                     namespace: owner.namespace().clone(),
-                    name: internal_name(&owner.key().name, &name).into(),
+                    name: internal_name(cx, owner, &name).into(),
                 };
                 let routers = object.namespace().clone();
                 let header = GatewayHeader {
@@ -51,9 +51,15 @@ impl Query for ApiGateways {
     }
 }
 
-/// The name of the gateway that is made from a listener.
-pub(super) fn internal_name(gateway: &str, listener: &str) -> String {
-    format!("{gateway}~{MADE}~{listener}")
+/// The name of the gateway that is made from a listener. Istiod gives the same name to listeners of a Gateway
+/// and of a ListenerSet with equal names; routes of one would be served at the other.
+pub(super) fn internal_name(cx: &Cx<'_>, owner: &ListenerOwner, listener: &str) -> String {
+    let ObjectKey { namespace, name, .. } = owner.key();
+    let namesake = owner.set.as_ref().and_then(|_| cx.object::<KubernetesGateway>(namespace, name));
+    let is_taken =
+        namesake.is_some_and(|gateway| gateway.spec.listeners.iter().any(|it| it.name == listener));
+    let of_set = if is_taken { "~set" } else { "" };
+    format!("{name}~{MADE}~{listener}{of_set}")
 }
 
 /// True if the Gateway's class is of one of our controllers.

@@ -67,7 +67,7 @@ impl Parent {
         let hosts = hosts(cx, namespace, listener);
         let hosts = hosts.iter().filter_map(|host| ServerHost::parse(host, namespace));
         Self {
-            gateway: format!("{namespace}/{}", internal_name(&owner.key().name, &listener.name)).into(),
+            gateway: format!("{namespace}/{}", internal_name(cx, owner, &listener.name)).into(),
             section: listener.name.as_str().into(),
             port: listener.port,
             protocol: listener.protocol.as_str().into(),

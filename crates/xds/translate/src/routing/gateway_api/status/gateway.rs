@@ -83,7 +83,7 @@ fn programmed(accepted: &Condition, reach: &Reach) -> Condition {
 fn listeners(cx: &Cx<'_>, owner: &ListenerOwner) -> Vec<ListenerStatus> {
     let attached = cx.get(&AttachedRoutes);
     let status = |listener: Cow<'_, Listener>| {
-        let name = internal_name(&owner.key().name, &listener.name);
+        let name = internal_name(cx, owner, &listener.name);
         let gateway = format!("{}/{name}", owner.namespace());
         ListenerStatus {
             name: listener.name.clone(),
