@@ -70,7 +70,7 @@ fn attack(args: Args) -> Result<bool> {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         let missed = report.missed().count();
-        println!("{} attacks, {missed} with a bound that was missed", report.rows.len());
+        println!("{} attacks, {missed} with a bound that was missed", options.attacks.len());
         for skipped in report.skipped() {
             println!("not tried: {skipped}");
         }

@@ -57,6 +57,9 @@ pub async fn run(options: &Options, progress: impl Fn(&Row)) -> Result<Report> {
     let clients = if run.mesh.has_envoy() { PROXIES + 1 } else { PROXIES };
     let first = run.mesh.usage()?;
     let mut report = Report { rows: Vec::new(), envoy: run.mesh.has_envoy() };
+    let calm = run.calm(options.time).await?;
+    progress(&calm);
+    report.rows.push(calm);
     for attacks in options.attacks.chunks(GROUP) {
         for attack in attacks {
             let row = run.attack(attack, options.time, clients).await?;
@@ -105,6 +108,36 @@ impl Run {
         let settled = self.recovered(self.mesh.usage()?, clients, false).await?;
         anyhow::ensure!(settled.misses.is_empty(), "before any attack: {}", settled.misses.join("; "));
         Ok(())
+    }
+
+    /// Figures of honest clients without an attack, to which those beside each attack compare.
+    async fn calm(&mut self, time: Duration) -> Result<Row> {
+        let before = self.mesh.usage()?;
+        let seen = Mutex::new(Seen { memory: before.memory, ..Seen::default() });
+        let stop = Stop::default();
+        let ended = async {
+            tokio::time::sleep(time).await;
+            stop.now();
+        };
+        let watched =
+            watch(&self.mesh, &self.fleet, &self.operator, &self.bounds, &self.numbers, &seen, &stop);
+        tokio::join!(ended, watched);
+        let seen = seen.into_inner();
+        let after = self.mesh.usage()?;
+        let (envoy_requests, misses) = self.broken();
+        Ok(Row {
+            name: "(no attack)".to_owned(),
+            what: "Figures of honest clients without an attack".to_owned(),
+            seconds: time.as_secs_f64(),
+            seen: (&seen).into(),
+            memory_before: before.memory,
+            memory_most: seen.memory,
+            memory_after: after.memory,
+            log: after.log.saturating_sub(before.log),
+            envoy_requests,
+            misses,
+            ..Row::default()
+        })
     }
 
     async fn attack(&mut self, attack: &Attack, time: Duration, clients: usize) -> Result<Row> {

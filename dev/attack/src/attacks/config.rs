@@ -34,6 +34,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         run: |target, deadline| write(target, deadline, multiplied_endpoints).boxed(),
     },
     Attack {
+        name: "multiplied-exports",
+        what: "60 ServiceEntries of 400 hosts, each exported to 500 namespaces, of which ten change again and again",
+        run: |target, deadline| write(target, deadline, multiplied_exports).boxed(),
+    },
+    Attack {
         name: "yaml-aliases",
         what: "A file of YAML whose aliases stand for gigabytes",
         run: |target, deadline| write(target, deadline, yaml_aliases).boxed(),
@@ -163,6 +168,21 @@ pub(super) fn multiplied_entry(entry: usize, version: usize) -> String {
     }
     text.push_str("]\n");
     text
+}
+
+fn multiplied_exports(version: usize) -> String {
+    let namespaces: String = (0..500).map(|n| format!("n{n},")).collect();
+    let entry = |entry: usize| {
+        let hosts: String = (0..400).map(|host| format!("h{host}.x{entry}.io,")).collect();
+        let port = if entry < 10 { 80 + version % 250 } else { 80 };
+        format!(
+            "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\
+             metadata: {{name: export-{entry}, namespace: {TENANT}}}\nspec:\n  resolution: DNS\n  \
+             ports: [{{number: {port}, name: http, protocol: HTTP}}]\n  hosts: [{hosts}]\n  \
+             exportTo: [{namespaces}]\n"
+        )
+    };
+    (0..60).map(entry).collect()
 }
 
 fn yaml_aliases(version: usize) -> String {

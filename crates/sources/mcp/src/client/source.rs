@@ -174,15 +174,10 @@ impl McpSource {
         protocol: Protocol,
         batches: &BatchSender,
     ) -> Result<std::convert::Infallible, SessionError> {
-        let method = match protocol {
-            Protocol::Sotw => "StreamAggregatedResources",
-            Protocol::Delta => "DeltaAggregatedResources",
-        };
         let mut stream = self.client(protocol);
         let mut first = stream.first_requests(&mut self.content);
         first.extend(stream.ask_endpoints(self.synthetic.begin()));
-        let scheme = if self.settings.connector.is_tls() { "https" } else { "http" };
-        let uri = format!("{scheme}://{server}{SERVICE}{method}");
+        let uri = self.uri(server, protocol);
         let open = MessageStream::open(requests.clone(), uri.clone(), first, TRANSPORT);
         let began = Instant::now();
         let late = began + FIRST_ANSWERS;
@@ -227,6 +222,15 @@ impl McpSource {
                 messages.send(&request).await?;
             }
         }
+    }
+
+    fn uri(&self, server: &Server, protocol: Protocol) -> String {
+        let method = match protocol {
+            Protocol::Sotw => "StreamAggregatedResources",
+            Protocol::Delta => "DeltaAggregatedResources",
+        };
+        let scheme = if self.settings.connector.is_tls() { "https" } else { "http" };
+        format!("{scheme}://{server}{SERVICE}{method}")
     }
 
     fn client(&self, protocol: Protocol) -> ClientStream {
