@@ -143,6 +143,9 @@ impl Walk<'_> {
                 if considered.len() == 1 { "has" } else { "have" }
             );
         }
+        if all(Unsent::Hidden) {
+            return HIDDEN.to_owned();
+        }
         if let Some(subset) = subset.filter(|_| all(Unsent::NotInSubset)) {
             return format!(
                 "none of its {} has the labels of subset {subset}",
@@ -182,6 +185,7 @@ impl Walk<'_> {
         let by = origin(&endpoint.attributes.provenance);
         let network = &endpoint.attributes.network;
         let why = match unsent {
+            Unsent::Hidden => HIDDEN.to_owned(),
             Unsent::Confined => "its cluster keeps it to its own clients".to_owned(),
             Unsent::NotExported => {
                 let entry = endpoint.attributes.entry.as_deref().unwrap_or_default();
@@ -244,6 +248,9 @@ impl Walk<'_> {
     }
 }
 
+/// Reason for the endpoints of a Service without clients.
+const HIDDEN: &str =
+    "its Service is exported to nobody (networking.istio.io/exportTo: ~), so no client gets its endpoints";
 const OTHER_PORT: &str = "it belongs to the port named";
 
 fn members(assignment: &Value) -> Vec<Member> {

@@ -545,3 +545,20 @@ fn requests_to_unknown_hosts_may_be_looked_up() {
         assert!(answer.outcome.contains("goes on to the address that DNS has for its host"), "{said}");
     }
 }
+
+#[test]
+fn endpoints_of_a_service_exported_to_nobody_are_explained() {
+    let hidden = SHOP.replace(
+        "namespace: shop}\nspec: {clusterIP",
+        "namespace: shop, annotations: {networking.istio.io/exportTo: \"~\"}}\nspec: {clusterIP",
+    );
+    let route = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: front, namespace: shop}\n\
+        spec: {hosts: [front.example.com], http: [{route: [{destination: {host: web.shop.svc.cluster.local}}]}]}\n\
+        ---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: front, namespace: shop}\n\
+        spec: {hosts: [front.example.com], resolution: NONE, ports: [{number: 80, name: http, protocol: HTTP}]}\n";
+    let answer = ask(&[&hidden, route], "front.example.com", "/");
+    let said = said(&answer);
+    assert!(!answer.reaches && answer.endpoints.is_empty(), "{said}");
+    assert!(said.contains("its Service is exported to nobody"), "{said}");
+    assert!(ask(&[SHOP, route], "front.example.com", "/").reaches);
+}

@@ -8,7 +8,7 @@ use super::{Known, namespaces::Namespaces};
 use crate::engine::{Cx, Query};
 use crate::proxy::ProxyKind;
 use crate::routing::gateway::ServerRoutes;
-use crate::routing::ir::{MESH, ServerHost};
+use crate::routing::ir::{MESH, ServerHost, WrittenHosts};
 use crate::routing::{VirtualServiceHeader, gateway_name};
 use crate::scope::{Scope, ServiceIn, service_listened_for, service_seen};
 use pilotfish_config::networking::{Gateway, HttpMatchRequest, VirtualService};
@@ -409,7 +409,12 @@ fn router_ports(gateway: &Typed<Gateway>, header: &VirtualServiceHeader, host: &
     let mut ports = Ports::default();
     for server in &gateway.servers {
         let hosts = server.hosts.iter().filter_map(|host| ServerHost::parse(host, gateway.namespace()));
-        let mut met = hosts.filter(|server| server.is_for(&header.id.namespace) && server.host.matches(host));
+        let written = WrittenHosts::of(&server.hosts);
+        let mut met = hosts.filter(|server| {
+            server.is_for(&header.id.namespace)
+                && server.host.matches(host)
+                && written.agree(&server.host, &header.written, host)
+        });
         let Some(port) = server.port.as_ref().filter(|_| met.next().is_some()) else { continue };
         match ServerRoutes::of(port, server.tls.as_ref()) {
             Some(ServerRoutes::Http) => {

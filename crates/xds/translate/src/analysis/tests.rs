@@ -884,3 +884,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn capital_letters_of_hosts_are_compared_with_those_of_the_gateway() {
+    let gateway = |host: &str| {
+        let spec = format!(
+            "{{selector: {{istio: ingress}}, servers: [{{port: {{number: 80, name: http, protocol: HTTP}}, hosts: [\"{host}\"]}}]}}"
+        );
+        object("Gateway", "wild", &spec)
+    };
+    let rule = virtual_service(
+        "{hosts: [Upper.Example.NET], gateways: [wild], http: [{route: [{destination: {host: cart}}]}]}",
+    );
+    let of = |host: &str| messages(&[gateway(host), rule.clone()].concat()).join("\n");
+    let differs = of("*.example.net");
+    assert!(differs.contains("capital letters of both are compared"), "{differs}");
+    assert!(!of("*.example.org").contains("capital letters"));
+    assert!(!of("*.Example.NET").contains("serves no host"));
+}

@@ -5,7 +5,7 @@ use super::destination::{Destined, RouteList};
 use super::finding::{Report, listed};
 use super::{Code, Known, effect, hosts, namespaces, redirects};
 use crate::engine::{Cx, Query};
-use crate::routing::ir::{MESH, ServerHost};
+use crate::routing::ir::{MESH, ServerHost, WrittenHosts};
 use crate::routing::{VirtualServiceHeader, delegate_key, gateway_name, header_of};
 use crate::services::alias;
 use crate::xds::rds::takes_every_request;
@@ -424,18 +424,25 @@ fn check_hosts(
     let served: Vec<ServerHost> =
         servers.filter_map(|host| ServerHost::parse(host, gateway.namespace())).collect();
     let own = report.namespace();
-    let is_served =
-        |host: &&Hostname| served.iter().any(|server| server.is_for(own) && server.host.matches(host));
+    let written = WrittenHosts::of(gateway.servers.iter().flat_map(|server| &server.hosts));
+    let is_served = |host: &&Hostname| {
+        served
+            .iter()
+            .filter(|server| server.is_for(own))
+            .any(|server| server.host.matches(host) && written.agree(&server.host, &header.written, host))
+    };
     let missing: Vec<&Hostname> = header.hosts.iter().filter(|host| !is_served(host)).collect();
     if missing.is_empty() {
         return;
     }
+    let by_capitals = missing.iter().any(|host| served.iter().any(|server| server.host.matches(host)));
     let message = format!(
-        "Gateway {}/{} serves no host {} of namespace {own}, but {}",
+        "Gateway {}/{} serves no host {} of namespace {own}, but {}{}",
         gateway.namespace(),
         gateway.name(),
         listed(&missing),
         listed(gateway.servers.iter().flat_map(|server| &server.hosts)),
+        if by_capitals { "; capital letters of both are compared" } else { "" },
     );
     report.add(Code::VirtualServiceHostNotFoundInGateway, path, message);
 }

@@ -1,6 +1,6 @@
 //! Index of the virtual services by gateway and by the namespaces that see them.
 
-use super::ir::{ServerHost, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
+use super::ir::{ServerHost, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, WrittenHosts};
 use super::virtual_service;
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::ApiVirtualServices;
@@ -124,18 +124,24 @@ impl HostedVirtualServices {
     pub(crate) fn meeting(
         &self,
         server: &[ServerHost],
+        written: &WrittenHosts,
     ) -> impl Iterator<Item = (&Arc<VirtualServiceHeader>, BTreeSet<Hostname>)> {
         let mut common: BTreeMap<usize, BTreeSet<Hostname>> = BTreeMap::new();
-        let mut add = |server: &ServerHost, positions: &[usize], host: &Hostname| {
+        let mut add = |server: &ServerHost, positions: &[usize], theirs: &Hostname, host: &Hostname| {
             for position in positions {
-                if self.list.get(*position).is_some_and(|header| server.is_for(&header.id.namespace)) {
+                let meets = |header: &Arc<VirtualServiceHeader>| {
+                    server.is_for(&header.id.namespace)
+                        && written.agree(&server.host, &header.written, theirs)
+                };
+                if self.list.get(*position).is_some_and(meets) {
                     common.entry(*position).or_default().insert(host.clone());
                 }
             }
         };
         for ours in server {
-            self.by_host.above(&ours.host).for_each(|(_, positions)| add(ours, positions, &ours.host));
-            self.by_host.below(&ours.host).for_each(|(theirs, positions)| add(ours, positions, theirs));
+            let (above, below) = (self.by_host.above(&ours.host), self.by_host.below(&ours.host));
+            above.for_each(|(theirs, positions)| add(ours, positions, theirs, &ours.host));
+            below.for_each(|(theirs, positions)| add(ours, positions, theirs, theirs));
         }
         common.into_iter().filter_map(|(position, hosts)| Some((self.list.get(position)?, hosts)))
     }
@@ -194,7 +200,8 @@ mod tests {
             ["*.com", "other/x.net", "y.org"].map(|text| ServerHost::parse(text, &"a".into()).unwrap());
         let names = |namespace: &str| -> Vec<String> {
             let of = |header: &VirtualServiceHeader| header.id.namespace == *namespace;
-            let mut met = found.meeting(&server).filter(|(header, _)| of(header));
+            let written = WrittenHosts::default();
+            let mut met = found.meeting(&server, &written).filter(|(header, _)| of(header));
             met.next().map(|(_, hosts)| hosts.iter().map(ToString::to_string).collect()).unwrap_or_default()
         };
         assert_eq!(names("shop"), ["a.com", "y.org"]);

@@ -1,6 +1,7 @@
 //! Queries about services that several resources share.
 
 pub(crate) mod alias;
+pub(crate) mod client_endpoints;
 pub(crate) mod cluster_local;
 pub(crate) mod host_index;
 mod namespace_labels;

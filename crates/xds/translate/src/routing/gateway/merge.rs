@@ -2,9 +2,9 @@
 
 use super::{AllGateways, GatewayOf, MergedServer, RouterGateways};
 use crate::engine::{Cx, Query};
-use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection, ServerHost};
+use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection, ServerHost, WrittenHosts};
 use pilotfish_config::networking::Server;
-use pilotfish_model::{Protocol, ServiceKey};
+use pilotfish_model::{Kind, Protocol, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -90,6 +90,7 @@ impl Merging {
                     gateway: gateway.id.reference(),
                     namespace: gateway.id.namespace.clone(),
                     hosts: hosts_of(spec, gateway),
+                    written: written_hosts(spec, gateway),
                     port: port.clone(),
                     route: "".into(),
                     provenance: gateway.provenance.as_slice().into(),
@@ -194,6 +195,13 @@ fn service_of(header: &GatewayHeader, host: &pilotfish_model::Hostname) -> Servi
 
 fn hosts_of(spec: &Server, gateway: &Gateway) -> Vec<ServerHost> {
     spec.hosts.iter().filter_map(|host| ServerHost::parse(host, &gateway.id.namespace)).collect()
+}
+
+fn written_hosts(spec: &Server, gateway: &Gateway) -> WrittenHosts {
+    match gateway.id.source {
+        Kind::Gateway => WrittenHosts::of(&spec.hosts),
+        _ => WrittenHosts::default(),
+    }
 }
 
 /// Plain HTTP servers of a port and address share a route configuration; each HTTPS server has its own.

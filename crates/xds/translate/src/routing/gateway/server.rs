@@ -1,6 +1,6 @@
 //! One server of a gateway, after merging.
 
-use crate::routing::ir::ServerHost;
+use crate::routing::ir::{ServerHost, WrittenHosts};
 use pilotfish_config::networking::{Port, Server, ServerTlsMode, ServerTlsSettings};
 use pilotfish_model::{Namespace, Origin, Protocol};
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub(crate) struct MergedServer {
     /// Its port as written.
     pub port: Port,
     pub hosts: Vec<ServerHost>,
+    /// The hosts as written, of Istio's Gateways.
+    pub written: WrittenHosts,
     /// The name of its route configuration; empty for servers that route no requests.
     pub route: Arc<str>,
     /// The objects that made it.

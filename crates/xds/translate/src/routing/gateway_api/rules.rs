@@ -3,7 +3,9 @@
 use super::parts::{Part, RouteParts};
 use super::sort::sort;
 use crate::engine::{Cx, Query};
-use crate::routing::ir::{HttpRule, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
+use crate::routing::ir::{
+    HttpRule, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, WrittenHosts,
+};
 use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_model::{Hostname, Kind, KindSpec, ObjectKey};
 use std::collections::BTreeMap;
@@ -56,6 +58,7 @@ fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(VirtualServiceHeader, V
     let header = VirtualServiceHeader {
         id: id.clone(),
         hosts,
+        written: WrittenHosts::default(),
         gateways: vec![first.gateway.clone()],
         export_to: first.export_to.clone(),
         delegates: false,

@@ -2,7 +2,9 @@
 
 use super::{GATEWAY_NAMESPACE, MADE, gateway_name, ingresses};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::ir::{HttpRule, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
+use crate::routing::ir::{
+    HttpRule, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, WrittenHosts,
+};
 use crate::services::alias;
 use pilotfish_config::StringMatch;
 use pilotfish_config::kubernetes::{HttpIngressPath, Ingress, IngressRule, PathType};
@@ -75,6 +77,7 @@ fn empty(
     let header = VirtualServiceHeader {
         id: id.clone(),
         hosts: vec![hostname],
+        written: WrittenHosts::default(),
         gateways: Vec::new(),
         export_to: ExportTo::Unset,
         delegates: false,

@@ -14,7 +14,7 @@ mod virtual_service;
 pub(crate) use destination::{destination_cluster, destination_port};
 pub(crate) use gateway::{Gateway, GatewayHeader, GatewayId, Selection};
 pub(crate) use http_rule::HttpRule;
-pub(crate) use server_host::ServerHost;
+pub(crate) use server_host::{ServerHost, WrittenHosts};
 pub(crate) use virtual_service::{
     MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr,
 };

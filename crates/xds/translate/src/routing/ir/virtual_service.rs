@@ -1,7 +1,7 @@
 //! Virtual services in their common form: the routes of some hosts behind some gateways, whatever kind of
 //! object they were made from.
 
-use super::HttpRule;
+use super::{HttpRule, WrittenHosts};
 use pilotfish_config::networking::{TcpRoute, TlsRoute};
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Origin};
 use std::sync::Arc;
@@ -46,6 +46,8 @@ pub(crate) struct VirtualServiceHeader {
     pub id: VirtualServiceId,
     /// The hosts, names completed.
     pub hosts: Vec<Hostname>,
+    /// The hosts as written.
+    pub written: WrittenHosts,
     /// The gateways as `namespace/name`, or `mesh`.
     pub gateways: Vec<Arc<str>>,
     /// Namespaces that may see it (`exportTo`).

@@ -3,7 +3,9 @@
 use super::delegate::{Allowance, weight};
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::ir::{MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
+use crate::routing::ir::{
+    MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, WrittenHosts,
+};
 use pilotfish_config::networking::{Delegate, HttpRoute, VirtualService};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Typed};
@@ -16,8 +18,8 @@ pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> 
     if object.hosts.is_empty() {
         return None;
     }
-    let hosts = object.hosts.iter();
-    let hosts = hosts.filter_map(|host| Hostname::parse(&domain.qualify(host, namespace)).ok());
+    let written: Vec<_> = object.hosts.iter().map(|host| domain.qualify(host, namespace)).collect();
+    let hosts = written.iter().filter_map(|host| Hostname::parse(host).ok());
     let gateways = match object.gateways.as_slice() {
         [] => vec![MESH.into()],
         names => names.iter().map(|name| gateway_name(name, namespace)).collect(),
@@ -29,6 +31,7 @@ pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> 
             name: object.key().name.clone(),
         },
         hosts: hosts.collect(),
+        written: WrittenHosts::of(&written),
         gateways,
         export_to: ExportTo::parse(object.export_to.iter().map(String::as_str), namespace),
         delegates: object.http.iter().any(|route| route.delegate.is_some()),

@@ -14,6 +14,7 @@ use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination
 use crate::policy::peer_authentication::{MtlsMode, StatedMtlsOf};
 use crate::proxy::{IpFamilies, ProxyKind};
 use crate::scope::ServiceIn;
+use crate::services::client_endpoints::{client_endpoints, client_identities};
 use crate::xds::eds::{ClientLocality, inline_endpoints};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ClientTlsMode, SimpleLb, Subset, TrafficPolicy};
@@ -510,7 +511,7 @@ fn is_passthrough(policy: Option<&TrafficPolicy>) -> bool {
 pub(super) fn accounts(cx: &Cx<'_>, mesh: &MeshConfig, service: &Service, key: &ServiceKey) -> Vec<String> {
     let mut all: BTreeSet<String> = service.service_accounts.iter().map(ToString::to_string).collect();
     if service.entries.is_empty() {
-        all.extend(cx.identities_of(key).iter().map(ToString::to_string));
+        all.extend(client_identities(cx, key).iter().map(ToString::to_string));
     } else if let Some(endpoints) = cx.endpoints_of(key) {
         let own = endpoints.iter().filter(|endpoint| service.has_endpoint(endpoint));
         all.extend(own.filter_map(|endpoint| Some(endpoint.attributes.identity.as_ref()?.to_string())));
@@ -542,7 +543,7 @@ impl Query for AllSpeakMtls {
     type Output = bool;
 
     fn compute(&self, cx: &Cx<'_>) -> bool {
-        let Some(endpoints) = cx.endpoints_of(&self.service) else { return false };
+        let Some(endpoints) = client_endpoints(cx, &self.service) else { return false };
         let counts =
             |endpoint: &&Arc<Endpoint>| endpoint.service_port == self.port && endpoint.is_of(&self.entries);
         let mut of_port = endpoints.iter().filter(counts).peekable();

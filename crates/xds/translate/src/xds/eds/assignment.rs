@@ -10,6 +10,7 @@ use super::split::{Routed, split};
 use crate::engine::{ByContent, Cx, EncodedResource, Query, Shared};
 use crate::policy::destination_rule::MergedDestinationRule;
 use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
+use crate::services::client_endpoints::client_endpoints;
 use crate::services::networks::NetworkGatewaysOf;
 use pilotfish_config::networking::ClientTlsMode;
 use pilotfish_model::{Endpoint, Locality, Origin, PortId, Resolution, Service, ServiceKey, TlsMode};
@@ -41,7 +42,7 @@ impl Query for AssignmentOf {
     type Output = Assignment;
 
     fn compute(&self, cx: &Cx<'_>) -> Assignment {
-        let endpoints = cx.endpoints_of(&self.service);
+        let endpoints = client_endpoints(cx, &self.service);
         let of_port = |endpoint: &&Arc<Endpoint>| {
             endpoint.service_port == self.port && is_sendable(endpoint) && endpoint.is_of(&self.rule.entries)
         };

@@ -4,6 +4,7 @@ use super::EndpointView;
 use super::assignment::{AssignmentOf, has_mtls};
 use super::select::{Unsent, is_sendable, unsent};
 use crate::engine::{Cx, Query};
+use crate::services::client_endpoints::is_hidden;
 use crate::services::networks::{Gateways, NetworkGatewaysOf};
 use pilotfish_model::Endpoint;
 use std::sync::Arc;
@@ -38,6 +39,9 @@ impl Query for ConsideredFor {
 
 impl AssignmentOf {
     fn unsent(&self, cx: &Cx<'_>, endpoint: &Endpoint, gateways: &Gateways) -> Option<Unsent> {
+        if is_hidden(cx, &self.service, endpoint) {
+            return Some(Unsent::Hidden);
+        }
         if !endpoint.is_of(&self.rule.entries) {
             return Some(Unsent::NotExported);
         }

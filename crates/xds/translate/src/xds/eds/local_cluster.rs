@@ -11,6 +11,7 @@ use crate::proxy::Proxy;
 use crate::proxy::locality::ProxyLocality;
 use crate::proxy::targets::TargetsOf;
 use crate::proxy::workload::Identity;
+use crate::services::client_endpoints::client_endpoints;
 use pilotfish_model::{Endpoint, NetworkId, ServiceKey};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl Query for ReplicasOf {
     type Output = EncodedResource;
 
     fn compute(&self, cx: &Cx<'_>) -> EncodedResource {
-        let endpoints = cx.endpoints_of(&self.0.service);
+        let endpoints = client_endpoints(cx, &self.0.service);
         let own = endpoints.iter().flat_map(|all| all.iter()).filter(|endpoint| self.0.has(endpoint));
         let client = ClientLocality { network: self.0.network.clone(), ..ClientLocality::default() };
         let Grouped { groups, provenance } = grouped(cx, own, &ServiceRule::default(), &client, false);

@@ -23,6 +23,8 @@ pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
 /// Reason for which a proxy does not receive an endpoint of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unsent {
+    /// Its Service is exported to nobody.
+    Hidden,
     /// Its cluster does not export it to clients of other clusters.
     Confined,
     /// It belongs to a ServiceEntry that is not exported to the proxy's namespace.

@@ -2,6 +2,7 @@
 //! host name.
 
 use crate::engine::{Cx, Query};
+use crate::services::client_endpoints::client_endpoints;
 use pilotfish_model::{ClusterId, Endpoint, HealthStatus, NetworkId, ServiceKey};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl Query for NamesOf {
     fn compute(&self, cx: &Cx<'_>) -> Headless {
         let mut out = Headless::default();
         let (mut seen, mut named) = (BTreeSet::new(), BTreeSet::new());
-        let Some(endpoints) = cx.endpoints_of(&self.service) else { return out };
+        let Some(endpoints) = client_endpoints(cx, &self.service) else { return out };
         for endpoint in endpoints
             .iter()
             .filter(|endpoint| self.view.has_network(endpoint) && endpoint.is_of(&self.entries))

@@ -84,7 +84,8 @@ impl Building<'_, '_> {
             namespace: self.view.facets.scope.namespace.clone(),
             gateway: server.gateway.clone(),
         };
-        for (header, hosts) in self.cx.get(&VirtualServicesByHost(visible)).meeting(&server.hosts) {
+        let rules = self.cx.get(&VirtualServicesByHost(visible));
+        for (header, hosts) in rules.meeting(&server.hosts, &server.written) {
             let Some(source) = self.source(server, header) else { continue };
             for host in hosts {
                 self.add_host(&host, server, Some(source.clone()));

@@ -37,8 +37,8 @@ fn rules(builder: &Builder<'_>, server: &MergedServer) -> Vec<Arc<VirtualService
     let namespace = builder.view.base.scope.namespace.clone();
     let visible = VirtualServicesFor { namespace, gateway: server.gateway.clone() };
     let visible = builder.cx.get(&VirtualServicesByHost(visible));
-    let streams =
-        visible.meeting(&server.hosts).map(|(header, _)| header).filter(|header| header.has_streams);
+    let met = visible.meeting(&server.hosts, &server.written);
+    let streams = met.map(|(header, _)| header).filter(|header| header.has_streams);
     let ids = streams.map(|header| VirtualServiceOf(header.id.clone()));
     ids.filter_map(|id| Option::clone(&builder.cx.get(&id))).collect()
 }

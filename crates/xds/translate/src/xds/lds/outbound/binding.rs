@@ -3,6 +3,7 @@
 use crate::engine::{Cx, Query};
 use crate::proxy::InterceptionMode;
 use crate::scope::{Egress, EgressOf, ListenerServicesOf, Scope};
+use crate::services::client_endpoints::client_endpoints;
 use crate::xds::lds::view::OutboundView;
 use pilotfish_config::networking::CaptureMode;
 use pilotfish_model::{ClusterId, Port, Resolution, Service, ServiceKey, ShardKey};
@@ -207,7 +208,7 @@ impl Query for DirectAddresses {
     type Output = Vec<Vec<Arc<str>>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let Some(endpoints) = cx.endpoints_of(&self.service) else { return Vec::new() };
+        let Some(endpoints) = client_endpoints(cx, &self.service) else { return Vec::new() };
         let counts = |shard: &ShardKey| self.cluster.as_ref().is_none_or(|cluster| shard.cluster == *cluster);
         let shards = endpoints.shards.iter().filter(|(shard, _)| counts(shard));
         let on_port = shards
