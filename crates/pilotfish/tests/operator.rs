@@ -3,6 +3,8 @@
 
 #[path = "operator/compare.rs"]
 mod compare;
+#[path = "support/forwarding.rs"]
+mod forwarding;
 #[path = "operator/in_force.rs"]
 mod in_force;
 #[path = "support/refusing.rs"]

@@ -1,7 +1,8 @@
-//! Stand-in for istiod: serves recorded resources over delta ADS in plaintext, and the debug pages that list
-//! its proxies.
+//! Stand-in for istiod: serves recorded resources over delta ADS in plaintext, or over TLS to workloads with
+//! a token, and the debug pages that list its proxies.
 
 use crate::cases::{Case, ProxyEntry};
+use crate::consul::{ConsulTls, acceptor};
 use anyhow::{Context, Result};
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
 use bytes::{Buf, Bytes, BytesMut};
@@ -10,7 +11,7 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
 };
-use pilotfish_proto::{Any, ResourceType, pool, to_json};
+use pilotfish_proto::{Any, ResourceType, ValueKind, pool, to_json};
 use prost::Message;
 use prost_reflect::{DynamicMessage, ReflectMessage, Value as Reflected};
 use serde_json::{Map, Value, json};
@@ -18,9 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 /// Kinds of recordings with their types.
 const KINDS: [(&str, ResourceType); 6] = [
@@ -74,6 +76,34 @@ struct Served {
     proxies: Vec<ServedProxy>,
     refused: BTreeSet<String>,
     nodes: Mutex<Vec<Node>>,
+    tls: Option<IstiodTls>,
+}
+
+/// TLS of the stand-in, and the tokens that it accepts.
+pub struct IstiodTls {
+    /// Certificate of the server, and its key.
+    pub certificate: (String, String),
+    /// Tokens by service account, as `namespace/name`.
+    pub tokens: BTreeMap<String, String>,
+}
+
+impl IstiodTls {
+    fn acceptor(&self) -> TlsAcceptor {
+        let (chain, key) = self.certificate.clone();
+        acceptor(&ConsulTls { chain, key, client_root: None, http2: true })
+    }
+
+    /// True if the token is that of the service account of the node.
+    fn accepts(&self, node: &Node, authorization: &str) -> bool {
+        let fields = node.metadata.clone().unwrap_or_default().fields;
+        let text = |name: &str| match fields.get(name).and_then(|value| value.kind.clone()) {
+            Some(ValueKind::StringValue(text)) => text,
+            _ => String::new(),
+        };
+        let account = format!("{}/{}", text("NAMESPACE"), text("SERVICE_ACCOUNT"));
+        let token = self.tokens.get(&account);
+        token.is_some_and(|token| authorization.strip_prefix("Bearer ") == Some(token))
+    }
 }
 
 impl Served {
@@ -106,12 +136,25 @@ impl Istiod {
     /// # Errors
     /// When no port can be bound.
     pub async fn start(proxies: Vec<ServedProxy>, refused: &[&str]) -> Result<Self> {
+        Self::start_with(proxies, refused, None).await
+    }
+
+    /// Variant of [`Self::start`] whose xDS port has TLS.
+    ///
+    /// # Errors
+    /// When no port can be bound.
+    pub async fn start_with(
+        proxies: Vec<ServedProxy>,
+        refused: &[&str],
+        tls: Option<IstiodTls>,
+    ) -> Result<Self> {
         let xds = TcpListener::bind("127.0.0.1:0").await?;
         let debug = TcpListener::bind("127.0.0.1:0").await?;
         let served = Arc::new(Served {
             proxies,
             refused: refused.iter().map(|id| (*id).to_owned()).collect(),
             nodes: Mutex::default(),
+            tls,
         });
         Ok(Self {
             xds: xds.local_addr()?,
@@ -150,20 +193,33 @@ where
 
 async fn serve_xds(socket: TcpStream, served: Arc<Served>) -> Result<()> {
     socket.set_nodelay(true)?;
+    match &served.tls {
+        Some(tls) => serve_streams(tls.acceptor().accept(socket).await?, served.clone()).await,
+        None => serve_streams(socket, served).await,
+    }
+}
+
+async fn serve_streams<T>(socket: T, served: Arc<Served>) -> Result<()>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
     let mut connection = h2::server::handshake(socket).await?;
     while let Some(opened) = connection.accept().await {
         let (request, respond) = opened?;
-        let stream = serve_stream(request.into_body(), respond, served.clone());
+        let stream = serve_stream(request, respond, served.clone());
         tokio::spawn(async move { drop(stream.await) });
     }
     Ok(())
 }
 
 async fn serve_stream(
-    mut requests: h2::RecvStream,
+    request: http::Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
     served: Arc<Served>,
 ) -> Result<()> {
+    let authorization = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+    let authorization = authorization.unwrap_or_default().to_owned();
+    let mut requests = request.into_body();
     let response = http::Response::builder().header("content-type", "application/grpc").body(())?;
     let mut responses = respond.send_response(response, false)?;
     let mut part = BytesMut::new();
@@ -176,7 +232,8 @@ async fn serve_stream(
             let request = DeltaDiscoveryRequest::decode(message)?;
             if let Some(node) = &request.node {
                 served.nodes.lock().push(node.clone());
-                proxy = served.proxy(node);
+                let is_accepted = served.tls.as_ref().is_none_or(|tls| tls.accepts(node, &authorization));
+                proxy = served.proxy(node).filter(|_| is_accepted);
             }
             let Some(proxy) = proxy else {
                 let mut trailers = http::HeaderMap::new();

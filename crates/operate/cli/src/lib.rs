@@ -22,7 +22,10 @@ mod time;
 mod words;
 
 pub use client::{Client, Connection};
-pub use commands::compare::istiod::{IstiodAnswer, IstiodQuestion, IstiodReading, read_istiod_by};
+pub use commands::compare::cluster::{ClusterAnswer, ProxyCluster, TOKEN_LIFETIME, open_proxy_clusters_by};
+pub use commands::compare::istiod::{
+    IstiodAnswer, IstiodCredential, IstiodQuestion, IstiodReading, read_istiod_by,
+};
 pub use commands::plan::{PlanArgs, show as show_plan};
 pub use commands::why::Why;
 pub use commands::{Commands, Shown, show_registries};

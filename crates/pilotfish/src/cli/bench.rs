@@ -167,15 +167,19 @@ impl ServerArgs {
             let identity = self.cert_file.clone().zip(self.key_file.clone());
             TlsOptions::new(self.ca_file.clone(), identity, self.server_name.clone()).with_alpn(&["h2"])
         });
-        let Some((host, port)) = address.rsplit_once(':') else {
-            bail!("--address {address:?} is not HOST:PORT");
-        };
-        let port = port.parse().with_context(|| format!("--address {address:?} has no port"))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let server = Address { host, port };
-        let dial = Dialer { connector: Connector::new(tls), server };
-        Ok(Way::new(Arc::new(dial), address.to_owned(), headers))
+        way(address, tls, headers).with_context(|| format!("--address {address:?}"))
     }
+}
+
+/// Way to a server at `HOST:PORT`, over TLS if options for it are given.
+pub(super) fn way(address: &str, tls: Option<TlsOptions>, headers: Vec<(String, String)>) -> Result<Way> {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        bail!("it is not HOST:PORT");
+    };
+    let port = port.parse().context("it has no port")?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let dial = Dialer { connector: Connector::new(tls), server: Address { host, port } };
+    Ok(Way::new(Arc::new(dial), address.to_owned(), headers))
 }
 
 /// Dialer that connects as the registries do.

@@ -1,8 +1,10 @@
 //! Resources that istiod sends to a node, for `pilotfish compare --istiod`.
 
+use super::bench;
 use pilotfish_api::v1::Section;
-use pilotfish_cli::{IstiodAnswer, IstiodQuestion, IstiodReading};
+use pilotfish_cli::{IstiodAnswer, IstiodCredential, IstiodQuestion, IstiodReading};
 use pilotfish_compare::references;
+use pilotfish_connect::TlsOptions;
 use pilotfish_explain::{json, section};
 use pilotfish_load::connection::Way;
 use pilotfish_load::messages::Any;
@@ -17,17 +19,28 @@ use std::time::Duration;
 /// Time without a response after which names that istiod has not answered count as absent.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Reads all resources of a node over plaintext.
+/// Reads all resources of a node.
 pub(super) fn read(question: IstiodQuestion) -> IstiodReading {
     Box::pin(async move {
         let node: Node = from_json(&question.node).map_err(|error| format!("its node: {error}"))?;
-        let way = Way::plain(resolved(&question.address).await?);
+        let way = way(&question).await?;
         let limits = ReadLimits { bytes: question.bytes, time: question.timeout, quiet: QUIET };
         let is_grpc = !question.listeners.is_empty();
         let mut refers = |type_url: &str, resource: &Any| referred(type_url, resource, is_grpc);
         let reading = reader::read(&way, first(&question, &node), &mut refers, &limits).await;
         Ok(answer(reading.map_err(|error| format!("{error:#}"))?))
     })
+}
+
+/// Plaintext, or TLS with the credential of the workload.
+async fn way(question: &IstiodQuestion) -> Result<Way, String> {
+    let Some(credential) = &question.credential else {
+        return Ok(Way::plain(resolved(&question.address).await?));
+    };
+    let IstiodCredential { ca_file, server_name, authorization } = credential;
+    let tls = TlsOptions::new(Some(ca_file.clone()), None, Some(server_name.clone())).with_alpn(&["h2"]);
+    let headers = vec![("authorization".to_owned(), authorization.clone())];
+    bench::way(&question.address, Some(tls), headers).map_err(|error| format!("{error:#}"))
 }
 
 async fn resolved(address: &str) -> Result<SocketAddr, String> {

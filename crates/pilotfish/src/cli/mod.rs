@@ -10,6 +10,7 @@ pub(crate) mod inject;
 mod istiod;
 mod plan;
 mod plan_files;
+mod proxy_cluster;
 mod register;
 mod registries;
 mod remote_secret;
@@ -160,6 +161,7 @@ impl Cli {
     pub fn run_with(self, more: &[&'static RegistryType]) -> Result<ExitCode> {
         pilotfish_cli::reach_clusters_by(cluster::dial);
         pilotfish_cli::read_istiod_by(istiod::read);
+        pilotfish_cli::open_proxy_clusters_by(proxy_cluster::open);
         let done = self.execute(table_with(more));
         logging::flush();
         match done {

@@ -1,14 +1,16 @@
 //! What proxies of istiod have, against what they would be sent.
 
+use super::forwarding::{self, ForwardingServer};
 use super::{Operator, with_proxies};
 use pilotfish_bench::fleet::node;
 use pilotfish_proto::to_json;
 use pilotfish_testkit::cases::{Case, ProxyEntry};
-use pilotfish_testkit::istiod::{Istiod, ServedProxy};
+use pilotfish_testkit::istiod::{Istiod, IstiodTls, ServedProxy};
 use pilotfish_testkit::oracle::cases_folder;
-use pilotfish_testkit::real::Pilotfish;
+use pilotfish_testkit::real::{Authority, Pilotfish};
 use prost::Message;
 use serde_json::{Map, Value, json};
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Sections of Envoy's dump: kind, message, list, and field of a resource.
@@ -137,7 +139,7 @@ async fn proxies_that_istiod_refuses_are_not_compared_and_named() {
     let (xds, debug) = (istiod.xds.to_string(), istiod.debug.to_string());
     let (code, text) = operator.ask(&["compare", "--istiod", &xds, "--istiod-debug", &debug]);
     let name = node.id.split('~').nth(2).unwrap();
-    let line = format!("  {name}: grpc-status 16: authentication failure");
+    let line = format!("  {name}: grpc-status 16: authentication failure; port 15012 takes --mint-tokens");
     assert!(code == Some(2) && text.lines().any(|it| it == line), "{line:?} in {text}");
 
     // A file names the proxies without istiod's pages.
@@ -151,6 +153,94 @@ async fn proxies_that_istiod_refuses_are_not_compared_and_named() {
     assert!(code == Some(2) && text.contains(&line), "{text}");
     let (code, text) = operator.ask(&["compare", "--istiod", &xds, "--istiod-debug", &xds]);
     assert!(code == Some(2) && text.contains("--istiod-debug names"), "{text}");
+}
+
+/// A Pod with the proxy of a case.
+fn pod_of(proxy: &ProxyEntry) -> Value {
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    json!({
+        "metadata": {"name": proxy.pod.as_ref().unwrap_or(&proxy.name), "namespace": proxy.namespace, "labels": proxy.labels},
+        "spec": {"serviceAccountName": "default", "containers": [{
+            "name": "istio-proxy", "image": "istio/proxyv2:1.31.0", "args": ["proxy", "sidecar"],
+            "env": [variable("ISTIO_META_CLUSTER_ID", "Kubernetes"), variable("ISTIO_META_MESH_ID", "cluster.local"),
+                variable("ISTIO_META_INTERCEPTION_MODE", "REDIRECT")],
+        }]},
+        "status": {"phase": "Running", "podIP": proxy.ip, "podIPs": [{"ip": proxy.ip}]},
+    })
+}
+
+/// A cluster with the Pods of a case's proxies, and a Pod that leads to a Pilotfish.
+async fn cluster_of(case: &Case, pilotfish: &Pilotfish) -> ForwardingServer {
+    let admin = SocketAddr::from(([127, 0, 0, 1], pilotfish.admin_port()));
+    let pods = case.proxies.iter().map(pod_of).chain([forwarding::pod("pilotfish-0", true)]).collect();
+    ForwardingServer::start(pods, Some(admin)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proxies_are_those_of_the_pods_of_a_cluster() {
+    let (istiod, pilotfish, operator) = istiod_of("dr-connection-pool", &[]).await;
+    let case = Case::read(&cases_folder().join("dr-connection-pool")).unwrap();
+    let cluster = cluster_of(&case, &pilotfish).await;
+    let kubeconfig = cluster.kubeconfig(pilotfish.folder());
+    let xds = istiod.xds.to_string();
+    let at = ["--pods", "--kubeconfig", kubeconfig.to_str().unwrap(), "--context", "here"];
+    let arguments = [&["compare", "--istiod", &xds][..], &at].concat();
+    let report = operator.json(&arguments);
+    let proxies: Vec<&str> =
+        report["proxies"].as_array().unwrap().iter().map(|row| row["proxy"].as_str().unwrap()).collect();
+    assert_eq!(proxies, ["catalog-0.shop", "client.default"], "{report:#}");
+    let none = Value::Array(Vec::new());
+    assert_eq!((sum(&report, "unknown"), &report["failed"]), (0, &none), "{report:#}");
+    let one = operator.json(&[&arguments[..], &["client.default"]].concat());
+    assert_eq!(one["proxies"].as_array().unwrap().len(), 1, "{one:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tls_port_of_istiod_is_read_with_tokens_of_service_accounts_only_if_asked_to() {
+    let case = Case::read(&cases_folder().join("dr-connection-pool")).unwrap();
+    let config = case.file("config.yaml").unwrap().unwrap();
+    let pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("config.yaml", &config)]).await;
+    let operator = Operator::of(&pilotfish);
+    let cluster = cluster_of(&case, &pilotfish).await;
+    let kubeconfig = cluster.kubeconfig(pilotfish.folder());
+    let authority = Authority::new();
+    let ca = pilotfish.folder().join("root.pem");
+    std::fs::write(&ca, authority.root()).unwrap();
+    // The cluster's token of `shop/default` is another one than istiod expects.
+    let tokens = [("default/default", "default/default"), ("shop/default", "expired")];
+    let tokens = tokens.map(|(account, token)| (account.to_owned(), token.to_owned())).into();
+    let served = case.proxies.iter().map(|proxy| ServedProxy::of(&case, proxy).unwrap()).collect();
+    let tls = IstiodTls { certificate: authority.server(), tokens };
+    let istiod = Istiod::start_with(served, &[], Some(tls)).await.unwrap();
+    let xds = istiod.xds.to_string();
+    let at = ["--pods", "--kubeconfig", kubeconfig.to_str().unwrap(), "--context", "here"];
+    let plain = [&["compare", "--istiod", &xds][..], &at].concat();
+
+    let (code, text) = operator.ask(&plain);
+    let lines = || text.lines().filter(|line| line.ends_with("; port 15012 takes --mint-tokens"));
+    assert!(code == Some(2) && lines().count() == 2 && text.contains("2 proxies not compared"), "{text}");
+    let requests = |cluster: &ForwardingServer| {
+        let asked = cluster.asked.lock().unwrap();
+        let mut tokens: Vec<String> = asked.iter().filter(|path| path.ends_with("/token")).cloned().collect();
+        tokens.sort();
+        tokens
+    };
+    assert_eq!(requests(&cluster), [""; 0]);
+
+    let tls = ["--mint-tokens", "--istiod-ca", ca.to_str().unwrap(), "--istiod-name", "localhost"];
+    let (code, text) = operator.ask(&[&plain[..], &tls].concat());
+    assert!(code == Some(2) && text.contains("1 proxy not compared"), "{text}");
+    assert!(text.contains("catalog-0.shop: grpc-status 16: authentication failure"), "{text}");
+    assert!(text.contains("client.default") && !text.contains("unknown "), "{text}");
+    let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token");
+    assert_eq!(requests(&cluster), ["default", "shop"].map(|namespace| path(namespace)));
+
+    // A certificate of another name gets no token.
+    let other = ["--mint-tokens", "--istiod-ca", ca.to_str().unwrap()];
+    let nodes = istiod.nodes().len();
+    let (code, text) = operator.ask(&[&plain[..], &other].concat());
+    assert!(code == Some(2) && text.contains("2 proxies not compared"), "{text}");
+    assert_eq!(istiod.nodes().len(), nodes, "no stream was opened");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

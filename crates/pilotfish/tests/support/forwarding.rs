@@ -83,14 +83,45 @@ async fn serve(
     if path.contains("/portforward?") {
         return forward(stream, &path, target).await;
     }
-    let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": &*pods}).to_string();
+    let list = if path.ends_with("/token") { token(&path) } else { list(&path, &pods) }.to_string();
     let answer = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{list}",
         list.len()
     );
     // The request is read, so that closing does not reset the connection before the answer is.
-    let _ = stream.read(&mut head).await;
+    read_request(&mut stream).await;
     let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+/// Reads a request with its body.
+async fn read_request(stream: &mut TcpStream) {
+    let mut all = Vec::new();
+    let is_whole = |all: &[u8]| {
+        let text = String::from_utf8_lossy(all).to_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        body.len() >= length.and_then(|length| length.parse().ok()).unwrap_or(0)
+    };
+    while !is_whole(&all) {
+        if !matches!(stream.read_buf(&mut all).await, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+/// The Pods that a path asks for: all of them, or those with a label, which are Pilotfish's.
+fn list(path: &str, pods: &[Value]) -> Value {
+    let is_meant = |pod: &&Value| {
+        !path.contains("labelSelector=") || pod["metadata"]["labels"]["app.kubernetes.io/name"] == "pilotfish"
+    };
+    let items: Vec<&Value> = pods.iter().filter(is_meant).collect();
+    json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
+}
+
+/// A token of the service account of a path: `NAMESPACE/NAME`.
+fn token(path: &str) -> Value {
+    let parts: Vec<&str> = path.split('/').collect();
+    json!({"kind": "TokenRequest", "status": {"token": format!("{}/{}", parts[4], parts[6])}})
 }
 
 #[allow(clippy::result_large_err, reason = "the type is the library's")]

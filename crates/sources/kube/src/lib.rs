@@ -14,15 +14,19 @@
 
 pub mod access_review;
 pub mod client;
+mod pods;
 mod port_forward;
 pub mod remote;
 pub mod request;
 mod revision_tags;
+mod service_account_token;
 mod source;
 pub mod token_review;
 pub mod watch;
 
+pub use pods::each_pod;
 pub use port_forward::{ForwardError, Forwarded, ForwardedPod, WantedPod};
 pub use revision_tags::RevisionTags;
+pub use service_account_token::request_token;
 pub use source::{Kinds, KubeSource, KubeSourceSettings, SourceError, has_status, resources_of};
 pub use watch::{NoopObserver, Observer, WatchEvent};

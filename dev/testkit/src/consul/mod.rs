@@ -24,3 +24,4 @@ mod write;
 
 pub use options::{Acl, Asked, ConsulCounts, ConsulFault, ConsulOptions, ConsulTls, Rights};
 pub use server::Consul;
+pub(crate) use server::acceptor;

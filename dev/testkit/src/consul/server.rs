@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-pub(super) fn acceptor(tls: &ConsulTls) -> TlsAcceptor {
+pub(crate) fn acceptor(tls: &ConsulTls) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()

@@ -3,6 +3,7 @@
 
 use crate::client::{Client, of_config, reason};
 use crate::request::within;
+use crate::service_account_token::request_token;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -19,8 +20,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 const FILLED: Duration = Duration::from_secs(10);
 /// Polling interval while the Secret has no token.
 const LOOK: Duration = Duration::from_millis(250);
-/// Minimum lifetime of a token in seconds; API servers refuse shorter ones.
-const SHORTEST: u64 = 600;
 
 /// Cluster and service account of the credentials.
 #[derive(Clone, Debug)]
@@ -170,20 +169,8 @@ async fn requested(
         server: target.server.clone(),
         reason,
     };
-    let wanted = json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": expires.as_secs().max(SHORTEST)},
-    });
-    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token");
-    let request = http::Request::post(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(wanted.to_string().into_bytes())
-        .map_err(|error| fail(error.to_string()))?;
-    let answer = within(ANSWER, target.client.request::<Value>(request)).await;
-    let answer = answer.map_err(|error| fail(error.to_string()))?;
-    let token = answer.pointer("/status/token").and_then(Value::as_str);
-    token.map(str::to_owned).ok_or_else(|| fail("the answer has none".into()))
+    let answer = request_token(&target.client, namespace, service_account, &[], expires).await;
+    answer.map_err(|error| fail(error.to_string()))
 }
 
 /// Reads the token of the Secret, and the certificate authority beside it.

@@ -1,8 +1,10 @@
 //! `pilotfish compare`: what proxies of another control plane have or would be sent by it, against what
 //! Pilotfish would send them.
 
+pub(crate) mod cluster;
 mod files;
 pub(crate) mod istiod;
+mod pods;
 mod proxies;
 mod text;
 
@@ -25,6 +27,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish compare --istiod 127.0.0.1:25010                    all proxies of this istiod
   pilotfish compare --istiod 127.0.0.1:25010 web-0.shop --save before
   pilotfish compare --istiod 127.0.0.1:25010 --nodes nodes.yaml proxies of a file
+  pilotfish compare --istiod 127.0.0.1:25010 --pods             proxies of all Pods of the cluster
+  pilotfish compare --istiod 127.0.0.1:25012 --pods --mint-tokens --istiod-ca root.pem
   pilotfish compare --dumps before -o json | jq '.causes[] | select(.isKnown | not)'
 
   mkdir dumps                                                   what Envoys have, instead of istiod
@@ -95,7 +99,7 @@ impl Compare {
             }
             None => {
                 let _: Overview = client.get("overview", &[]).await?;
-                let own = &self.connection.address.admin_address;
+                let own = &self.connection.address;
                 let mut ahead = self.istiod.open(&client, own, |proxy| self.is_meant(proxy)).await?;
                 comparing.progress.total = ahead.len();
                 while let Some((name, read)) = ahead.next().await {

@@ -12,7 +12,7 @@ const WRITES: [&str; 2] = ["AUTO_REGISTER_GROUP", "WORKLOAD_ENTRY"];
 /// finds the Pod by it.
 const MARK: (&str, &str) = ("PILOTFISH_COMPARE", "pilotfish-compare");
 /// Domain of a proxy whose page does not have its node id.
-const DOMAIN: &str = "svc.cluster.local";
+pub(super) const DOMAIN: &str = "svc.cluster.local";
 
 /// A proxy of istiod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,11 +20,13 @@ pub(super) struct IstiodProxy {
     /// Name and namespace, such as `web-0.shop`.
     pub(super) name: String,
     /// `sidecar`, `router` or a type of ambient mode; empty if it is not known.
-    kind: String,
+    pub(super) kind: String,
     /// Node, if it is known without istiod.
     pub(super) node: Option<Value>,
     /// Listeners that a client of gRPC subscribes to.
     pub(super) listeners: Vec<String>,
+    /// Reason why its node is not known.
+    pub(super) problem: Option<String>,
 }
 
 /// Proxies on istiod's page `/debug/syncz`, each once.
@@ -66,6 +68,7 @@ fn of_entry(at: usize, entry: &Value) -> Result<IstiodProxy, String> {
         kind: String::new(),
         node: Some(node.clone()),
         listeners: entry.get("listeners").map(names).unwrap_or_default(),
+        problem: None,
     })
 }
 
@@ -77,6 +80,9 @@ fn names(list: &Value) -> Vec<String> {
 impl IstiodProxy {
     /// Reason why a proxy of this kind is not compared.
     pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(problem) = &self.problem {
+            return Err(problem.clone());
+        }
         match self.kind.as_str() {
             "" | "sidecar" | "router" => Ok(()),
             kind => Err(format!("a {kind}, which belongs to ambient mode")),

@@ -90,9 +90,11 @@ fn credentials_of(tls: &ClientTlsSettings) -> impl Iterator<Item = Arc<str>> {
     own.into_iter().chain(authorities.map(|name| Arc::from(with_ca_suffix(name))))
 }
 
+/// The credentials of a server, and authorities that come on their own.
 fn names_of(tls: &ServerTlsSettings) -> impl Iterator<Item = String> {
-    let single = [&tls.credential_name, &tls.ca_cert_credential_name];
-    single.into_iter().chain(&tls.credential_names).filter(|name| !name.is_empty()).cloned()
+    let own = std::iter::once(&tls.credential_name).chain(&tls.credential_names).cloned();
+    let authorities = Some(&tls.ca_cert_credential_name).filter(|name| !name.is_empty());
+    own.filter(|name| !name.is_empty()).chain(authorities.map(|name| with_ca_suffix(name)))
 }
 
 /// Returns the secrets that a credential name permits: the one of that name, and its CA certificates.

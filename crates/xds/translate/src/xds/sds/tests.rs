@@ -110,22 +110,34 @@ fn get(proxy: &Proxy, name: &str) -> Option<String> {
     ask(&reviewed(OBJECTS, Some(true)), proxy, name).ok().flatten()
 }
 
-/// A field of Istio 1.32: authorities are served under their name, a key beside them is not.
+/// Authorities are served under the name that clusters and listeners have for them; a key beside them is not.
+/// In a DestinationRule it is a field of Istio 1.32.
 #[test]
-fn authorities_that_a_rule_names_are_served_without_the_key() {
-    let objects = "
-{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: roots, namespace: other},
- spec: {host: b.example.com, trafficPolicy: {tls: {mode: SIMPLE, caCertCredentialName: roots}}}}
+fn authorities_that_rules_and_servers_name_are_served_without_the_key() {
+    let secret = "
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: roots, namespace: edge},
  data: {ca.crt: YQ==, tls.crt: Yw==, tls.key: aw==}}
 ";
+    let rule = "
+{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: roots, namespace: other},
+ spec: {host: b.example.com, trafficPolicy: {tls: {mode: SIMPLE, caCertCredentialName: roots}}}}";
+    let server = "
+{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {name: gw, namespace: other}, spec: {servers: [
+  {port: {number: 443, name: https, protocol: HTTPS}, hosts: ['*'],
+   tls: {mode: MUTUAL, credentialName: web, caCertCredentialName: roots}}]}}";
     let edge = Proxy { secret_access: SecretAccess::Referenced, ..known("edge") };
-    let get = |text: &str, name: &str| ask(&yaml_world(text), &edge, name).unwrap();
-    assert_eq!(get(objects, "kubernetes://roots-cacert").as_deref(), Some("ca a-"));
-    assert_eq!(get(objects, "kubernetes://roots"), None);
-    let unnamed = objects.replace("caCertCredentialName", "sni");
-    assert_eq!(get(&unnamed, "kubernetes://roots-cacert"), None);
+    let get = |text: &str, name: &str| ask(&yaml_world(&format!("{text}{secret}")), &edge, name).unwrap();
+    for (object, other) in [(rule, "sni"), (server, "caCertificates")] {
+        for name in ["kubernetes://roots-cacert", "kubernetes://edge/roots-cacert"] {
+            assert_eq!(get(object, name).as_deref(), Some("ca a-"), "{object}");
+        }
+        assert_eq!(get(object, "kubernetes://roots"), None, "{object}");
+        let unnamed = object.replace("caCertCredentialName", other);
+        assert_eq!(get(&unnamed, "kubernetes://roots-cacert"), None, "{object}");
+        let with_suffix = object.replace("caCertCredentialName: roots", "caCertCredentialName: roots-cacert");
+        assert_eq!(get(&with_suffix, "kubernetes://roots-cacert").as_deref(), Some("ca a-"), "{object}");
+    }
 }
 
 #[test]

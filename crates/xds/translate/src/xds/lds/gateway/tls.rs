@@ -6,7 +6,7 @@
 )]
 
 use super::Builder;
-use crate::credentials::{BUILT_IN, CA_SUFFIX};
+use crate::credentials::{BUILT_IN, CA_SUFFIX, with_ca_suffix};
 use crate::engine::Cx;
 use crate::envoy::EXTERNAL_SECRETS;
 use crate::policy::provider::provider_service;
@@ -103,7 +103,7 @@ fn from_secrets(
         let first = names.first().copied().unwrap_or_default();
         let roots = match settings.ca_cert_credential_name.as_str() {
             "" => format!("{first}{CA_SUFFIX}"),
-            name => name.to_owned(),
+            name => with_ca_suffix(name),
         };
         let by_names = CertificateValidationContext {
             verify_certificate_spki: settings.verify_certificate_spki.clone(),

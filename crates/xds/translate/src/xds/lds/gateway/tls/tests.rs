@@ -150,7 +150,11 @@ fn credentials_come_from_the_control_plane_and_the_workloads_own_from_the_agent(
         ("{mode: OPTIONAL_MUTUAL, credentialName: c}", "kubernetes://c ads | kubernetes://c-cacert ads"),
         (
             "{mode: MUTUAL, credentialName: c, caCertCredentialName: d}",
-            "kubernetes://c ads | kubernetes://d ads",
+            "kubernetes://c ads | kubernetes://d-cacert ads",
+        ),
+        (
+            "{mode: MUTUAL, credentialName: c, caCertCredentialName: d-cacert}",
+            "kubernetes://c ads | kubernetes://d-cacert ads",
         ),
         ("{mode: SIMPLE, credentialNames: [c, d]}", "kubernetes://c ads, kubernetes://d ads |"),
         ("{mode: SIMPLE, credentialName: 'builtin://'}", "default sds-grpc! |"),
