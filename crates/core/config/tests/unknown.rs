@@ -436,6 +436,7 @@ const NEWER: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Rule D1 of Istio 1.31.
 #[test]
 fn what_newer_versions_have_costs_nothing_else() {
     for (kind, content, kept) in NEWER.iter().copied() {

@@ -112,6 +112,7 @@ spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}
     assert_eq!(accounts(&mut scene), ["spiffe://x".into(), of("td.example", "sa1"), of("td.example", "sa2")]);
 }
 
+/// Rule 13 of Istio 1.31.
 #[test]
 fn traffic_distribution_comes_from_spec_annotation_or_namespace() {
     use TrafficDistribution::{Any, PreferSameNode, PreferSameZone};

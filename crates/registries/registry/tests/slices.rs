@@ -315,6 +315,7 @@ fn ports_without_a_number_have_no_endpoints() {
     assert_eq!(endpoints(&world(&text), "web.ns"), ["grpc 1.1.1.1:9090"]);
 }
 
+/// Rules 1 and E2 of Istio 1.31: endpoints that are not ready are unhealthy, terminating ones never are.
 #[test]
 fn conditions_give_health_and_a_label_of_the_service_keeps_what_drains() {
     let conditions = |ready: &str, serving: &str, terminating: &str| {

@@ -95,6 +95,7 @@ fn an_object_can_be_tried_away() {
     assert_eq!(whole(&scene.world()), before);
 }
 
+/// Rule D2 of Istio 1.31.
 #[test]
 fn object_of_another_revision_is_tried_as_one_that_is_not_read() {
     let route = |label: &str, host: &str| {

@@ -222,6 +222,7 @@ mod tests {
         })
     }
 
+    /// Rule 11 of Istio 1.31.
     #[test]
     fn default_export_of_virtual_services_may_name_namespaces() {
         const ROUTE: &str = "hosts: [catalog], http: [{route: [{destination: {host: catalog}}]}]";

@@ -164,6 +164,7 @@ fn is_v6(address: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Rule 45 of Istio 1.31.
     #[test]
     fn cluster_addresses_of_both_families_count_where_both_are_redirected() {
         let (v4, v6) = ("10.0.0.1", "fd00::1");

@@ -125,6 +125,7 @@ fn a_selected_workload_has_its_own_rule() {
     assert_eq!(name(&world.rules("other", "bank.example.com", "shop"), &billing).as_deref(), Some("a"));
 }
 
+/// Rule 2 of Istio 1.31, for retry budgets.
 #[test]
 fn ports_replace_everything_and_subsets_replace_parts() {
     let world = World::of(&[(
@@ -213,6 +214,7 @@ fn a_policy_for_tls_counts_as_older_than_any_rule() {
     assert_eq!(world.name("client", CATALOG).as_deref(), Some("own"));
 }
 
+/// Rule 12 of Istio 1.31.
 #[test]
 fn policy_for_tls_lies_below_every_written_rule() {
     let mut service = crate::testing::service("catalog", "shop").0;
@@ -257,6 +259,7 @@ fn policy_for_tls_lies_below_every_written_rule() {
     );
 }
 
+/// Rule 11 of Istio 1.31.
 #[test]
 fn default_export_of_rules_may_name_namespaces() {
     for (default, seen) in [
@@ -282,6 +285,7 @@ fn default_export_of_rules_may_name_namespaces() {
     }
 }
 
+/// Rule 8 of Istio 1.31.
 #[test]
 fn tls_mode_of_a_subset_falls_back_to_that_of_the_host() {
     let mode = |of: &str| format!("tls: {{mode: {of}}}");

@@ -157,3 +157,25 @@ pub(super) fn apply_h2_upgrade(
         draft.set_http2();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule 2 of Istio 1.31, with the interval, which recordings do not show.
+    #[test]
+    fn retry_budgets_have_defaults_but_for_the_interval() {
+        for (written, percent, concurrency, seconds) in [
+            ("{}", 20.0, 3, None),
+            (r#"{"percent": 0, "minRetryConcurrency": 0}"#, 0.0, 3, None),
+            (r#"{"percent": 7.5, "minRetryConcurrency": 9, "budgetInterval": "25s"}"#, 7.5, 9, Some((25, 0))),
+            (r#"{"budgetInterval": "1.5s"}"#, 20.0, 3, Some((1, 500_000_000))),
+        ] {
+            let budget = retry_budget(&serde_json::from_str(written).unwrap());
+            assert_eq!(budget.budget_percent.map(|percent| percent.value), Some(percent), "{written}");
+            assert_eq!(budget.min_retry_concurrency, Some(concurrency), "{written}");
+            let interval = budget.budget_interval.map(|interval| (interval.seconds, interval.nanos));
+            assert_eq!(interval, seconds, "{written}");
+        }
+    }
+}

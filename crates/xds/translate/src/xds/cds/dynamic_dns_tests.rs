@@ -166,7 +166,7 @@ fn tls_of_looked_up_hosts_checks_the_host_of_the_request() {
     assert_eq!(of(false, "{}"), (some(""), [true, true, false]), "mutual TLS of the mesh");
 }
 
-/// Rule 24: load balancing has no meaning; limits and ejection have, which istiod 1.31.0 cannot do.
+/// Rules 24 and E1: load balancing has no meaning; limits and ejection have, which istiod 1.31.0 cannot do.
 #[test]
 fn a_rule_limits_looked_up_hosts_and_ejects_them() {
     let policy = "{connectionPool: {tcp: {maxConnections: 9}}, outlierDetection: {minHealthPercent: 30}, \

@@ -53,6 +53,34 @@ fn services_are_listed_with_their_addresses() {
     );
 }
 
+/// Rule 45 of Istio 1.31: a Service without an address of the proxy's families is left out, addresses that a
+/// ServiceEntry states are not.
+#[test]
+fn cluster_addresses_of_other_families_are_no_answers() {
+    let of = |name: &str, addresses: &[&str]| service(name, "shop").with(addressed(addresses)).update();
+    let stated =
+        service("stated", "shop").with(external).with(|service| service.default_address = "fd00::9".into());
+    for (ips, expected) in [
+        (&["10.0.99.1"][..], "duo: 10.96.0.2, four: 10.96.0.1, stated: fd00::9"),
+        (&["fd00::1"], "duo: fd00::2, six: fd00::3, stated: fd00::9"),
+        (&["10.0.99.1", "fd00::1"], "duo: 10.96.0.2, four: 10.96.0.1, six: fd00::3, stated: fd00::9"),
+    ] {
+        let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        let proxy = Proxy { ips, ..sidecar("a", "shop") };
+        let services = [
+            of("four", &["10.96.0.1"]),
+            of("duo", &["10.96.0.2", "fd00::2"]),
+            of("six", &["fd00::3"]),
+            stated.update(),
+        ];
+        let table = table(&proxy, services);
+        let shown = table.iter().map(|(host, info)| {
+            format!("{}: {}", host.split('.').next().unwrap_or_default(), info.ips.join(" "))
+        });
+        assert_eq!(shown.collect::<Vec<_>>().join(", "), expected, "{:?}", proxy.ips);
+    }
+}
+
 #[test]
 fn hosts_of_live_registries_are_not_answered_for_the_short_name_of_a_service() {
     let registered = |host: &str| {

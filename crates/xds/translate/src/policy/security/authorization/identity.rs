@@ -68,6 +68,7 @@ mod tests {
         }
     }
 
+    /// Rule 14 of Istio 1.31.
     #[test]
     fn names_are_literal_but_for_their_stars() {
         for (written, expected) in [
@@ -87,6 +88,7 @@ mod tests {
         assert_eq!(text(principal("td/ns/*")), "prefix spiffe://td/ns/");
     }
 
+    /// Rule 30 of Istio 1.31.
     #[test]
     fn trust_domains_end_with_the_first_slash() {
         for (written, expected) in [

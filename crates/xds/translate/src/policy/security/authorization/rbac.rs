@@ -126,3 +126,39 @@ fn of_policy(
     });
     rules.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::yaml;
+    use pilotfish_model::Update;
+
+    fn custom(name: &str, dry_run: &str) -> Typed<AuthorizationPolicy> {
+        let text = format!(
+            "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+             metadata: {{name: {name}, namespace: shop, annotations: {{{DRY_RUN}: \"{dry_run}\"}}}}\n\
+             spec: {{action: CUSTOM, provider: {{name: p}}, rules: [{{to: [{{operation: {{paths: [/admin]}}}}]}}]}}\n"
+        );
+        let Some(Update::Object(object)) = yaml(&text).pop() else { panic!("{text}") };
+        object.typed().unwrap()
+    }
+
+    /// Rule E3 of Istio 1.31: istiod enforces rules of a dry run with an external authorizer by denying.
+    #[test]
+    fn dry_run_of_an_external_authorizer_neither_asks_it_nor_denies() {
+        let (tried, enforced) = (custom("tried", "true"), custom("enforced", "false"));
+        let build = |policies: &[&Typed<AuthorizationPolicy>]| {
+            Rules::build(policies, Action::Deny, Protocol::Http, &TrustDomains::as_written(), "p-")
+        };
+        let names = |rbac: Option<Rbac>| -> Vec<String> {
+            rbac.into_iter().flat_map(|rbac| rbac.policies.into_keys()).collect()
+        };
+        let asked = build(&[&tried, &enforced]).marking();
+        assert_eq!(names(asked.enforced), [""; 0]);
+        assert_eq!(names(asked.tried), ["p-ns[shop]-policy[enforced]-rule[0]"]);
+        for (policies, denied) in [(vec![&tried, &enforced], 1), (vec![&tried], 0)] {
+            let rules = build(&policies).without_authorizer();
+            assert_eq!((names(rules.enforced).len(), rules.tried), (denied, None));
+        }
+    }
+}

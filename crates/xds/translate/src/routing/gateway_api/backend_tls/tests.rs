@@ -125,6 +125,7 @@ fn every_host_of_a_service_entry_has_a_rule() {
     );
 }
 
+/// Rule 40 of Istio 1.31.
 #[test]
 fn the_older_policy_counts() {
     let one = |name: &str, created: &str, hostname: &str| {
