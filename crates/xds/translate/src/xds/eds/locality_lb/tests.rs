@@ -76,6 +76,7 @@ fn the_distance_is_compared_part_by_part() {
     }
 }
 
+/// Rule 7 of Istio 1.31, for clusters that hold their endpoints.
 #[test]
 fn labels_split_a_group() {
     let cell = |cell: &str, version: &str| labels(&[("cell", cell), ("version", version)]);
@@ -112,6 +113,24 @@ fn the_first_label_that_differs_decides() {
         .collect();
     // Rule 6 of Istio 1.31: another network comes last, in the order of the other labels.
     assert_eq!(split, [(0, "eu"), (1, "us"), (2, "eu"), (3, "us")]);
+}
+
+/// Rule E1 of Istio 1.31: istiod ends if endpoints of a DNS cluster are in several localities.
+#[test]
+fn labels_rank_each_locality_by_itself() {
+    let cell = |cell: &str| member(1, labels(&[("cell", cell)]));
+    let (mut east, mut west) = (group("eu/1", 1), group("us/1", 1));
+    east.members = vec![cell("a"), cell("b")];
+    west.members = vec![cell("b"), cell("a"), cell("b")];
+    let balance = Balance::Priorities { labels: vec!["cell".to_owned()], distance: false, regions: vec![] };
+    let client_locality = ClientLocality { labels: labels(&[("cell", "a")]), ..ClientLocality::default() };
+    let mut groups = vec![east, west];
+    apply(&mut groups, &balance, &client_locality, true);
+    let ranked =
+        groups.iter().map(|group| (group.locality.region.to_string(), group.priority, group.members.len()));
+    let expected = [("eu", 0, 1), ("eu", 1, 1), ("us", 0, 1), ("us", 1, 2)];
+    let expected = expected.map(|(region, priority, members)| (region.to_owned(), priority, members));
+    assert_eq!(ranked.collect::<Vec<_>>(), expected);
 }
 
 #[test]
