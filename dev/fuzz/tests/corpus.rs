@@ -66,4 +66,4 @@ macro_rules! replays {
     };
 }
 
-replays! { admission kinds kubeconfig mesh node regex registration session world yaml }
+replays! { admission csr kinds kubeconfig mesh node regex registration session world yaml }

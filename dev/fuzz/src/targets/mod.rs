@@ -2,6 +2,7 @@
 
 mod admission;
 mod checks;
+mod csr;
 mod kinds;
 mod kubeconfig;
 mod mesh;
@@ -36,6 +37,7 @@ impl Target {
 
 pub static TARGETS: &[Target] = &[
     Target { name: "admission", budget: Budget::of(32, 64), work: admission::run },
+    Target { name: "csr", budget: Budget::of(16, 2), work: csr::run },
     Target { name: "kinds", budget: Budget::of(32, 64), work: kinds::run },
     Target { name: "kubeconfig", budget: Budget::of(32, 16), work: kubeconfig::run },
     Target { name: "mesh", budget: Budget::of(32, 64), work: mesh::run },
