@@ -2,15 +2,20 @@
 
 use crate::RequestError;
 use rcgen::SubjectPublicKeyInfo;
+use std::ops::RangeInclusive;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::oid_registry::{
     OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA384WITHRSA, OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256,
     OID_SIG_ECDSA_WITH_SHA384,
 };
 use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
 
 /// Maximum length of a certificate request in PEM. One with an RSA key of 8192 bits has 3 KiB.
 pub const MAX_REQUEST_BYTES: usize = 8 << 10;
+
+/// Permitted sizes of RSA keys in bits.
+const RSA_BITS: RangeInclusive<usize> = 2048..=8192;
 
 /// Tags of the PEM section; the second is the one of older tools.
 const TAGS: [&str; 2] = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
@@ -51,8 +56,13 @@ impl CertificateRequest {
         if !algorithms.contains(&request.signature_algorithm.algorithm) {
             return Err(RequestError::Key);
         }
-        let public = request.certification_request_info.subject_pki.raw;
-        let key = SubjectPublicKeyInfo::from_der(public).map_err(|_| RequestError::Key)?;
+        let public = &request.certification_request_info.subject_pki;
+        if let PublicKey::RSA(key) = public.parsed().map_err(|_| RequestError::Key)?
+            && !RSA_BITS.contains(&key.key_size())
+        {
+            return Err(RequestError::Key);
+        }
+        let key = SubjectPublicKeyInfo::from_der(public.raw).map_err(|_| RequestError::Key)?;
         request.verify_signature().map_err(|_| RequestError::Signature)?;
         Ok(Self { key })
     }

@@ -169,6 +169,51 @@ fn validity_begins_ten_minutes_back_and_ends_with_the_authority_at_the_latest() 
     assert!(matches!(late, Err(SignError::Expired)), "{late:?}");
 }
 
+/// Clock of a machine that differs from [`now`] by these seconds.
+fn clock(skew: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000_u64.saturating_add_signed(skew))
+}
+
+#[test]
+fn clocks_that_differ_by_five_minutes_accept_each_others_certificates() {
+    const SKEW: i64 = 300;
+    let made = SelfSigned::create(now()).unwrap();
+    for of_authority in [-SKEW, 0, SKEW] {
+        // A replica with another clock loads the root right after it was created.
+        let texts = AuthorityPem {
+            certificate: pem("ca-cert.pem", &made.certificate),
+            key: pem("ca-key.pem", &made.key),
+            chain: None,
+            roots: None,
+        };
+        let authority = Authority::from_pem(&texts, clock(of_authority)).unwrap();
+        for lifetime in [Duration::from_secs(600), HOUR, HOUR * 24] {
+            let chain = authority.sign(&request(), WEB, lifetime, clock(of_authority)).unwrap();
+            let seconds = i64::try_from(lifetime.as_secs()).unwrap();
+            for of_peer in [-SKEW, 0, SKEW] {
+                let at = |after: i64| verify(&chain, clock(of_peer + after), KeyUsage::client_auth());
+                at(0).unwrap();
+                // Agents renew when half of the validity is left: until then, peers accept it.
+                at(seconds / 2 - SKEW).unwrap();
+                at(seconds + 3 * SKEW).unwrap_err();
+            }
+        }
+    }
+}
+
+#[test]
+fn own_certificate_is_valid_for_clients_whose_clock_differs_by_five_minutes() {
+    let authority = self_signed();
+    let names = BTreeSet::from(["istiod.istio-system.svc".to_owned()]);
+    let certified = authority.server(&names, HOUR, now()).unwrap();
+    let leaf = pem::encode(&pem::Pem::new("CERTIFICATE", certified.cert[0].to_vec()));
+    let chain = [leaf, authority.roots_pem()];
+    for skew in [-300, 0, 300] {
+        verify(&chain, clock(skew), KeyUsage::server_auth()).unwrap();
+    }
+    verify(&chain, clock(-900), KeyUsage::server_auth()).unwrap_err();
+}
+
 #[test]
 fn serial_numbers_are_random() {
     let (authority, request) = (self_signed(), request());
@@ -308,7 +353,8 @@ fn authority_that_must_not_sign_is_refused() {
 fn requests_with_weak_or_foreign_keys_are_refused() {
     let ed = request_of(&KeyPair::generate_for(&PKCS_ED25519).unwrap());
     for (text, expected) in [
-        (include_str!("../testdata/rsa-1024.csr"), RequestError::Signature),
+        (include_str!("../testdata/rsa-1024.csr"), RequestError::Key),
+        (include_str!("../testdata/rsa-10240.csr"), RequestError::Key),
         (include_str!("../testdata/rsa-1024-sha1.csr"), RequestError::Key),
         (include_str!("../testdata/rsa-sha1.csr"), RequestError::Key),
         (include_str!("../testdata/p521.csr"), RequestError::Key),
