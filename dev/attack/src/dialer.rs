@@ -226,7 +226,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Opens a stream; waits while the server allows no more.
+    /// Opens a stream; waits while the server allows no more. Its content type is that of gRPC unless the
+    /// headers have another one.
     pub(crate) async fn open(&mut self, path: &str, headers: &[(&str, &str)]) -> Result<Stream> {
         let mut client = self.client.clone().ready().await.context("the connection ended")?;
         let request = headers
@@ -235,9 +236,11 @@ impl Client {
             .method(http::Method::POST)
             .uri(format!("http://{}{path}", self.authority))
             .version(http::Version::HTTP_2)
-            .header("te", "trailers")
-            .header("content-type", "application/grpc")
-            .body(())?;
+            .header("te", "trailers");
+        let has_type = headers.iter().any(|(name, _)| *name == "content-type");
+        let kind = (!has_type).then_some(("content-type", "application/grpc"));
+        let request = kind.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        let request = request.body(())?;
         let (response, requests) = client.send_request(request, false).context("cannot open a stream")?;
         Ok(Stream { requests, response: Some(response), body: None })
     }

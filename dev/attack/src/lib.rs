@@ -10,6 +10,7 @@
 mod attack;
 mod attacks;
 mod bounds;
+mod certificate;
 mod dialer;
 mod extra;
 mod honest;

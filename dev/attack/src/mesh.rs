@@ -15,6 +15,7 @@ use pilotfish_testkit::real::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::certificate::Agent;
 use crate::dialer::Dialer;
 use crate::honest::Ways;
 use crate::wire::ACCOUNT;
@@ -34,6 +35,8 @@ pub(crate) struct Mesh {
     pilotfish: Pilotfish,
     pub(crate) target: Target,
     pub(crate) ways: Ways,
+    /// Honest workload that requests certificates.
+    pub(crate) agent: Agent,
     world: World,
     traffic: Option<Traffic>,
     _folder: TempDir,
@@ -74,6 +77,8 @@ impl Mesh {
             client_key: certificates.of("stranger", "key.pem"),
             foreign: certificates.pair("foreign"),
             unproven: certificates.unproven(),
+            expired: certificates.pair("expired"),
+            many: (0..MANY).map(|number| certificates.pair(&many(number))).collect(),
             config,
         };
         let arguments = arguments(&target, folder.path());
@@ -92,8 +97,9 @@ impl Mesh {
             &certificates.of("honest", "key.pem"),
         )?;
         let ways = Ways::new(&Dialer::plaintext(&target), &honest);
+        let agent = Agent::new(honest.from(AGENT), HONEST)?;
         let traffic = traffic(&pilotfish, port, backends).await;
-        Ok(Self { pilotfish, target, ways, world, traffic, _folder: folder, _files: files })
+        Ok(Self { pilotfish, target, ways, agent, world, traffic, _folder: folder, _files: files })
     }
 
     /// Changes an endpoint that all honest proxies have, like an edit of a file. Returns the new address.
@@ -214,6 +220,18 @@ const UNPROVEN: [&[&str]; 9] = [
     &["spiffe://cluster.local/ns/b%65nch/sa/stranger"],
 ];
 
+/// Service account of honest clients.
+const HONEST: &str = "default";
+/// Last byte of the honest workload's address. Limits of an address count for each separately.
+const AGENT: u8 = 55;
+/// Number of identities of attackers with many.
+const MANY: usize = 16;
+
+/// Service account of an attacker with many identities.
+pub(crate) fn many(number: usize) -> String {
+    format!("many-{number}")
+}
+
 /// Directories with the certificates of one authority.
 struct Certificates(PathBuf);
 
@@ -221,12 +239,17 @@ impl Certificates {
     fn write(folder: &Path) -> Self {
         let authority = Authority::new();
         authority.write(authority.server(), &folder.join("server"));
-        for (name, account) in [("honest", "default"), ("stranger", ACCOUNT)] {
+        for (name, account) in [("honest", HONEST), ("stranger", ACCOUNT)] {
             authority
                 .issue(&format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{account}"), &folder.join(name));
         }
         authority
             .issue(&format!("spiffe://foreign.example/ns/{NAMESPACE}/sa/{ACCOUNT}"), &folder.join("foreign"));
+        for account in (0..MANY).map(many) {
+            authority.issue(&format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{account}"), &folder.join(account));
+        }
+        let stranger = format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{ACCOUNT}");
+        authority.write(authority.expired(&stranger), &folder.join("expired"));
         for (number, uris) in UNPROVEN.iter().enumerate() {
             authority.write(authority.with_uris(uris), &folder.join(format!("unproven-{number}")));
         }
@@ -261,9 +284,10 @@ fn arguments(target: &Target, folder: &Path) -> Vec<String> {
     let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     // Honest proxies stay connected longer than a run.
     add("--max-identity-age", "24h".to_owned());
+    add("--ca", "self-signed".to_owned());
+    add("--data-dir", path(&folder.join("data")));
     if let Some(registration) = target.registration {
         add("--registration-address", registration.to_string());
-        add("--data-dir", path(&folder.join("data")));
     }
     if let (Some(cluster), Some(webhook)) = (&target.cluster, target.webhook) {
         add("--kubeconfig", path(&cluster.proxy.kubeconfig()));

@@ -65,6 +65,10 @@ pub struct Figures {
     pub fresh: usize,
     /// Maximum time until one of them was in sync.
     pub fresh_worst: f64,
+    /// Number of certificates of an honest workload.
+    pub certificates: usize,
+    /// Maximum time until one of them was signed.
+    pub certificate_worst: f64,
     /// Number of dashboard pages.
     pub pages: usize,
     /// Maximum time of one of them.
@@ -87,6 +91,8 @@ impl From<&Seen> for Figures {
             push_missing: seen.missing,
             fresh: seen.fresh.times.len(),
             fresh_worst: milliseconds(seen.fresh.worst()),
+            certificates: seen.certificates.times.len(),
+            certificate_worst: milliseconds(seen.certificates.worst()),
             pages: seen.pages.times.len(),
             page_worst: milliseconds(seen.pages.worst()),
             edits: seen.edits.times.len(),
@@ -117,7 +123,7 @@ impl Report {
 
 /// Header of the table; rows are printed as they are completed.
 pub(crate) const HEAD: &str = "attack                         sent answered  refused  ready  push \
-    p50/p99/worst     new      page/edit  memory +most/+after  log KiB  envoy  result";
+    p50/p99/worst new/certificate      page/edit  memory +most/+after  log KiB  envoy  result";
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,18 +134,18 @@ impl fmt::Display for Row {
         let push = format!("{:.0}/{:.0}/{:.0} ms", seen.push_median, seen.push_p99, seen.push_worst);
         let more =
             |now: u64| format!("{:+}", (now >> 20).cast_signed() - (self.memory_before >> 20).cast_signed());
+        let fresh = format!("{:.0}/{:.0} ms", seen.fresh_worst, seen.certificate_worst);
         let operator = format!("{:.0}/{:.0} ms", seen.page_worst, seen.edit_worst);
         let memory = format!("{}/{} MiB", more(self.memory_most), more(self.memory_after));
         write!(
             f,
-            "{:26} {:>8} {:>8} {:>8} {:>4.0} ms  {push:>18} {:>5.0} ms {operator:>14} {memory:>16}  {:>9} \
+            "{:26} {:>8} {:>8} {:>8} {:>4.0} ms  {push:>18} {fresh:>15} {operator:>14} {memory:>16}  {:>9} \
              {:>6}  ",
             self.name,
             self.tally.sent,
             self.tally.answered,
             self.tally.refused,
             seen.ready_worst,
-            seen.fresh_worst,
             self.log >> 10,
             self.envoy_requests,
         )?;

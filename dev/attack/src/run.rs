@@ -94,6 +94,7 @@ impl Run {
         }
         for index in 0..4 {
             self.mesh.ways.fresh(PROXIES + index, self.mesh.namespace(), START).await?;
+            self.mesh.agent.renew(START).await.context("a certificate before any attack")?;
         }
         let missing = seen.lock().missing;
         anyhow::ensure!(

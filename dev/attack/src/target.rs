@@ -46,6 +46,10 @@ pub struct Target {
     /// Chains and keys, in PEM, of the same authority without a valid identity: with several URIs, or one
     /// that is not a SPIFFE id.
     pub unproven: Vec<(PathBuf, PathBuf)>,
+    /// Chain and key, in PEM, of an expired certificate of the stranger.
+    pub expired: (PathBuf, PathBuf),
+    /// Chains and keys, in PEM, of the service accounts `bench/many-0`, `bench/many-1` and so on.
+    pub many: Vec<(PathBuf, PathBuf)>,
     /// Watched directory of YAML files. An attack that writes here removes its files at its end.
     pub config: PathBuf,
 }

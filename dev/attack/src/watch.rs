@@ -68,6 +68,8 @@ pub(crate) struct Seen {
     pub(crate) missing: usize,
     /// Connections of new proxies.
     pub(crate) fresh: Series,
+    /// Certificates of an honest workload.
+    pub(crate) certificates: Series,
     /// Dashboard pages of the simulated operator.
     pub(crate) pages: Series,
     /// Edits of the simulated operator, until the list of problems reflects them.
@@ -101,6 +103,10 @@ pub(crate) async fn watch(
         let fresh = mesh.ways.fresh(fleet.size() + number, mesh.namespace(), bounds.fresh).await;
         seen.lock().fresh.note(fresh.context("a new proxy"));
     });
+    let certificates = every(FRESH_EVERY, stop, async || {
+        let certificate = mesh.agent.renew(bounds.fresh).await;
+        seen.lock().certificates.note(certificate);
+    });
     let memory = every(EVERY / 5, stop, async || {
         if let Ok(usage) = mesh.usage() {
             let mut seen = seen.lock();
@@ -115,7 +121,7 @@ pub(crate) async fn watch(
         let edit = operator.edit(mesh, bounds.operator).await;
         seen.lock().edits.note(edit);
     });
-    tokio::join!(ready, pushes, fresh, memory, pages, edits);
+    tokio::join!(ready, pushes, fresh, certificates, memory, pages, edits);
 }
 
 /// Signal to stop measuring.
@@ -178,6 +184,7 @@ impl Seen {
             ("ready", &self.ready),
             ("push", &self.pushes),
             ("fresh", &self.fresh),
+            ("certificate", &self.certificates),
             ("dashboard", &self.pages),
             ("edit", &self.edits),
         ];
@@ -186,7 +193,7 @@ impl Seen {
                 misses.push(format!("{what}: {} failed: {}", series.failures.len(), told(&series.failures)));
             }
         }
-        let each = [&self.ready, &self.fresh, &self.pages, &self.edits];
+        let each = [&self.ready, &self.fresh, &self.certificates, &self.pages, &self.edits];
         if self.changes == 0 || each.iter().any(|series| series.times.is_empty()) {
             misses.push("nothing was seen: too short, or stuck".to_owned());
         }
@@ -228,6 +235,7 @@ mod tests {
             pushes: series(&[5; 200]),
             changes: 10,
             fresh: series(&[9]),
+            certificates: series(&[7]),
             pages: series(&[20]),
             edits: series(&[30]),
             memory: 1 << 20,
@@ -249,6 +257,7 @@ mod tests {
             (Seen { memory: 258 << 20, ..good() }, "257 MiB more"),
             (Seen { ready: failed.clone(), ..good() }, "ready: 1 failed: refused"),
             (Seen { fresh: failed.clone(), ..good() }, "fresh: 1 failed"),
+            (Seen { certificates: failed.clone(), ..good() }, "certificate: 1 failed"),
             (Seen { pages: failed.clone(), ..good() }, "dashboard: 1 failed"),
             (Seen { edits: failed, ..good() }, "edit: 1 failed"),
             (Seen { changes: 0, ..good() }, "nothing was seen"),

@@ -18,6 +18,14 @@ pub(crate) fn field(number: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
     out
 }
 
+/// Encodes a field with a number.
+pub(crate) fn number(field: u64, value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    varint(field << 3, &mut out);
+    varint(value, &mut out);
+    out
+}
+
 /// Encodes a string as `google.protobuf.Value`.
 pub(crate) fn text(value: &str) -> Vec<u8> {
     field(3, value)

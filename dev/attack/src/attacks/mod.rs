@@ -1,4 +1,5 @@
 mod admin;
+mod certificates;
 mod cluster;
 mod config;
 mod files;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Attack> {
     let of_ports = [
         http2::ATTACKS,
         tls::ATTACKS,
+        certificates::ATTACKS,
         slow::ATTACKS,
         admin::ATTACKS,
         registration::ATTACKS,
