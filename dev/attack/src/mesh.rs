@@ -246,7 +246,8 @@ impl Certificates {
         authority
             .issue(&format!("spiffe://foreign.example/ns/{NAMESPACE}/sa/{ACCOUNT}"), &folder.join("foreign"));
         for account in (0..MANY).map(many) {
-            authority.issue(&format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{account}"), &folder.join(account));
+            authority
+                .issue(&format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{account}"), &folder.join(account));
         }
         let stranger = format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{ACCOUNT}");
         authority.write(authority.expired(&stranger), &folder.join("expired"));

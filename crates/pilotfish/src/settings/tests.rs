@@ -257,6 +257,7 @@ fn the_page_of_limits_says_the_defaults() {
         Limit::Calls => server.max_calls.to_string(),
         Limit::AllCalls => server.all_calls.to_string(),
         Limit::AddressCalls => server.address_calls.to_string(),
+        Limit::IdentityCalls => server.identity_calls.to_string(),
         Limit::CallBytes => bytes(server.call_bytes),
         Limit::RequestsPerSecond => server.requests_per_second.to_string(),
         Limit::FramesPerSecond => server.frames_per_second.to_string(),

@@ -79,6 +79,9 @@ pub enum Limit {
     /// Calls of health and reflection from one address
     /// ([`ServerConfig::address_calls`](crate::ServerConfig::address_calls)).
     AddressCalls,
+    /// Calls of methods by clients with one identity
+    /// ([`ServerConfig::identity_calls`](crate::ServerConfig::identity_calls)).
+    IdentityCalls,
     /// Bytes that such a call sends ([`ServerConfig::call_bytes`](crate::ServerConfig::call_bytes)).
     CallBytes,
     /// Requests of a stream in a second
@@ -103,7 +106,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::RequestBytes,
         Self::Subscriptions,
         Self::SubscriptionBytes,
@@ -134,6 +137,7 @@ impl Limit {
         Self::Calls,
         Self::AllCalls,
         Self::AddressCalls,
+        Self::IdentityCalls,
         Self::CallBytes,
         Self::RequestsPerSecond,
         Self::FramesPerSecond,
@@ -178,6 +182,7 @@ impl Limit {
             Self::Calls => "calls",
             Self::AllCalls => "all-calls",
             Self::AddressCalls => "address-calls",
+            Self::IdentityCalls => "identity-calls",
             Self::CallBytes => "call-bytes",
             Self::RequestsPerSecond => "requests-per-second",
             Self::FramesPerSecond => "frames-per-second",
@@ -228,6 +233,7 @@ impl Limit {
             Self::Calls => "calls of other methods on a connection",
             Self::AllCalls => "calls of other methods of a listener",
             Self::AddressCalls => "calls of other methods of an address",
+            Self::IdentityCalls => "calls of methods of an identity",
             Self::CallBytes => "bytes of requests in a call",
             Self::RequestsPerSecond => "requests of a stream in a second",
             Self::FramesPerSecond => "frames of a connection in a second",

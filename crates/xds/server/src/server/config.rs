@@ -51,10 +51,12 @@ pub struct ServerConfig {
     pub unidentified_bytes: usize,
     /// Concurrent calls of methods other than ADS on one connection.
     pub max_calls: usize,
-    /// Calls of methods other than ADS on a listener.
+    /// Calls of health and reflection on a listener, and as many of methods by identified clients.
     pub all_calls: usize,
-    /// Calls of methods other than ADS from one address.
+    /// Calls of health and reflection from one address.
     pub address_calls: usize,
+    /// Calls of methods by clients with one identity.
+    pub identity_calls: usize,
     /// Bytes that one such call may send.
     pub call_bytes: usize,
     /// Maximum time for a TLS handshake, and then again for the HTTP/2 preface.
@@ -70,8 +72,8 @@ pub struct ServerConfig {
     pub authentication_timeout: Duration,
     /// Maximum time until a stream's first request.
     pub first_request_timeout: Duration,
-    /// Maximum time from the first byte of a request to its last, and for the whole request of a health or
-    /// reflection call.
+    /// Maximum time from the first byte of a request to its last, for the whole request of a call other than
+    /// ADS, and for its client to take the response of a method.
     pub request_timeout: Duration,
     /// Maximum time of a connection without streams.
     pub idle_timeout: Duration,
@@ -107,6 +109,7 @@ impl Default for ServerConfig {
             max_calls: 16,
             all_calls: 1_024,
             address_calls: 256,
+            identity_calls: 256,
             call_bytes: 16 << 10,
             handshake_timeout: Duration::from_secs(5),
             max_handshakes: 1_024,

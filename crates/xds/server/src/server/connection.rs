@@ -447,14 +447,15 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
         let (certificate, authentication) = (client.certificate.clone(), client.authentication.clone());
         let headers = self.unidentified.hold(header_bytes(request.headers())).map_err(LimitExceeded::from);
-        let admitted = headers.map_err(StreamError::from).and_then(|held| Ok((held, self.call_place()?)));
-        let (headers, place) = match admitted {
-            Ok(admitted) => admitted,
+        let admitted = headers.map_err(StreamError::from).and_then(|held| Ok((held, self.check_calls()?)));
+        let headers = match admitted {
+            Ok((headers, ())) => headers,
             Err(error) => return self.refuse(&error, respond),
         };
         let call = Call::new(self.peer, metadata(request.headers()));
         let call = UnaryCall {
             method,
+            port: Arc::clone(&self.port),
             peer: self.peer,
             certificate,
             authentication,
@@ -464,17 +465,19 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             bytes: self.shared.config.call_bytes,
             incomplete: Arc::clone(&self.incomplete),
         };
-        self.calls.spawn(async move {
-            let _place = place;
-            call.run(respond).await;
-        });
+        self.calls.spawn(call.run(respond));
     }
 
-    /// Admits one more call on this connection.
+    /// Admits one more call of health or reflection.
     fn call_place(&mut self) -> Result<QuotaGuard, StreamError> {
-        while self.calls.try_join_next().is_some() {}
-        Limit::Calls.check(self.calls.len() + 1, self.shared.config.max_calls)?;
+        self.check_calls()?;
         Ok(self.port.call(self.peer.ip())?)
+    }
+
+    /// Checks the number of calls on this connection with one more.
+    fn check_calls(&mut self) -> Result<(), StreamError> {
+        while self.calls.try_join_next().is_some() {}
+        Ok(Limit::Calls.check(self.calls.len() + 1, self.shared.config.max_calls)?)
     }
 
     fn call_limits(&self) -> CallLimits {

@@ -1,6 +1,7 @@
 //! Unary gRPC methods for clients that proved an identity, beside ADS on the secure listener.
 
 use super::grpc::{self, Decoder};
+use super::port::Port;
 use super::services::{self, Incoming};
 use crate::error::StreamError;
 use crate::limits::{Quota, QuotaGuard};
@@ -19,7 +20,7 @@ use tonic::{Code, Status};
 /// Encoded response of a method, or its error.
 pub type UnaryAnswer<'a> = Pin<Box<dyn Future<Output = Result<Bytes, Status>> + Send + 'a>>;
 
-/// A unary gRPC method of the secure listener. Its requests are limited as calls of health are.
+/// A unary gRPC method of the secure listener. Its calls are limited for each identity.
 pub trait UnaryMethod: Send + Sync + 'static {
     /// Path of its requests: `/SERVICE/METHOD`.
     fn path(&self) -> &'static str;
@@ -40,6 +41,7 @@ pub trait UnaryMethod: Send + Sync + 'static {
 /// A request for a method, whose client is not authenticated yet.
 pub(super) struct UnaryCall {
     pub(super) method: Arc<dyn UnaryMethod>,
+    pub(super) port: Arc<Port>,
     pub(super) peer: SocketAddr,
     /// Identities of the client's certificate.
     pub(super) certificate: Authenticated,
@@ -56,14 +58,19 @@ pub(super) struct UnaryCall {
 }
 
 impl UnaryCall {
-    /// Answers the request and sends the response.
+    /// Answers the request and sends the response. A client that does not take it in time gives up its place.
     pub(super) async fn run(self, respond: SendResponse<Bytes>) {
-        let answer = self.answer().await;
-        send(answer, respond).await;
+        let (time, mut place) = (self.body.time(), None);
+        let answer = self.answer(&mut place).await;
+        // An elapsed timeout drops the stream, which resets it.
+        let _ = tokio::time::timeout(time, send(answer, respond)).await;
     }
 
-    async fn answer(self) -> Result<Bytes, Status> {
-        let Self { method, peer, certificate, authentication, call, headers, body, bytes, incomplete } = self;
+    /// Answers the request. The client's place among the calls of its identity is held until the response is
+    /// sent.
+    async fn answer(self, place: &mut Option<QuotaGuard>) -> Result<Bytes, Status> {
+        let Self { method, port, peer, certificate, authentication, call, headers, body, bytes, incomplete } =
+            self;
         method.admit(peer.ip())?;
         let proof = match certificate {
             Ok(proof) => proof,
@@ -78,6 +85,8 @@ impl UnaryCall {
             },
         };
         drop((call, headers));
+        let admitted = port.identity_call(&proof);
+        *place = Some(admitted.map_err(|error| body.refuse(&error))?);
         let request = message(body, bytes, incomplete).await?;
         method.call(peer, proof, request).await
     }

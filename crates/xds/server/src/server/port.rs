@@ -6,6 +6,7 @@ use super::{FIRST_WINDOW, ServerConfig, WINDOW};
 use crate::limits::{Limit, LimitExceeded, Quota, QuotaGuard};
 use crate::source::PeerInfo;
 use pilotfish_admission::{HalfOpen, Handshake, LogLimit, Quotas, network_of};
+use pilotfish_identity::Proof;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub(super) struct Port {
     address_streams: Quotas<IpAddr, Limit>,
     identity_streams: Quotas<Arc<str>, Limit>,
     calls: Quotas<IpAddr, Limit>,
+    /// Calls of methods by identified clients, so that strangers do not take their places.
+    identity_calls: Quotas<Arc<str>, Limit>,
     /// Quota of bytes that connections may send before they are read.
     windows: Arc<Quota>,
     /// Budgets of incomplete requests, by client address.
@@ -36,14 +39,15 @@ pub(super) struct ConnectionPlace {
 
 impl Port {
     pub(super) fn new(config: &ServerConfig) -> Arc<Self> {
-        let (streams, all_calls) =
-            (Quota::new(Limit::Streams, config.max_streams), Quota::new(Limit::AllCalls, config.all_calls));
+        let streams = Quota::new(Limit::Streams, config.max_streams);
+        let all_calls = || Quota::new(Limit::AllCalls, config.all_calls);
         let connections = Quota::new(Limit::Connections, config.max_connections);
         Arc::new(Self {
             connections: Quotas::new(connections, Limit::AddressConnections, config.address_connections),
             address_streams: Quotas::new(Arc::clone(&streams), Limit::AddressStreams, config.address_streams),
             identity_streams: Quotas::new(streams, Limit::IdentityStreams, config.identity_streams),
-            calls: Quotas::new(all_calls, Limit::AddressCalls, config.address_calls),
+            calls: Quotas::new(all_calls(), Limit::AddressCalls, config.address_calls),
+            identity_calls: Quotas::new(all_calls(), Limit::IdentityCalls, config.identity_calls),
             windows: Quota::new(Limit::AllIncompleteBytes, config.all_windows),
             incomplete: Quotas::new(
                 Quota::new(Limit::AllIncompleteBytes, config.all_incomplete_bytes),
@@ -82,6 +86,15 @@ impl Port {
     /// If there are too many.
     pub(super) fn call(&self, address: IpAddr) -> Result<QuotaGuard, LimitExceeded> {
         Ok(self.calls.of(network_of(address)).hold(1)?)
+    }
+
+    /// Admits a call of a method by an identified client.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub(super) fn identity_call(&self, proof: &Proof) -> Result<QuotaGuard, LimitExceeded> {
+        let identity = proof.identities.first().map(String::as_str).unwrap_or_default();
+        Ok(self.identity_calls.of(Arc::from(identity)).hold(1)?)
     }
 
     /// Admits a stream.

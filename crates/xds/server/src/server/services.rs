@@ -1,7 +1,7 @@
 //! gRPC health and reflection, beside ADS on the same port: tonic's services behind a small bridge.
 
 use super::grpc;
-use crate::limits::Limit;
+use crate::limits::{Limit, LimitExceeded};
 use crate::recorder::Recorder;
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
@@ -131,12 +131,20 @@ impl Incoming {
         Self { body, limits, messages: Messages::default(), said: 0, until }
     }
 
+    /// Maximum time for the whole request.
+    pub(super) fn time(&self) -> Duration {
+        self.limits.time
+    }
+
+    /// Records that a limit was exceeded, and returns the status.
+    pub(super) fn refuse(&self, error: &LimitExceeded) -> Status {
+        self.limits.recorder.limit_exceeded(error.limit);
+        Status::resource_exhausted(error.to_string())
+    }
+
     fn count(&mut self, data: &[u8]) -> Result<(), Status> {
         self.said = self.said.saturating_add(self.messages.begun(data));
-        Limit::CallBytes.check(self.said, self.limits.bytes).map_err(|error| {
-            self.limits.recorder.limit_exceeded(error.limit);
-            Status::resource_exhausted(error.to_string())
-        })
+        Limit::CallBytes.check(self.said, self.limits.bytes).map_err(|error| self.refuse(&error))
     }
 }
 

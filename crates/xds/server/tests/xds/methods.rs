@@ -2,13 +2,15 @@
 
 use crate::secure::{Running, WEB, soon, start_with, status};
 use bytes::Bytes;
-use h2::client::SendRequest;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
 use http::HeaderMap;
 use parking_lot::Mutex;
 use pilotfish_identity::Proof;
 use pilotfish_xds::{ServerConfig, UnaryAnswer, UnaryMethod};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tonic::Status;
 
@@ -49,6 +51,8 @@ impl UnaryMethod for Echo {
     }
 }
 
+const OTHER: &str = "spiffe://cluster.local/ns/ns/sa/other";
+
 fn server(echo: Echo) -> (Running, Arc<Echo>) {
     let echo = Arc::new(echo);
     (start_with(ServerConfig::default(), vec![echo.clone()]), echo)
@@ -57,6 +61,34 @@ fn server(echo: Echo) -> (Running, Arc<Echo>) {
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0], length.as_slice(), message].concat()
+}
+
+/// Opens a call with the beginning of a request.
+async fn begin(
+    client: &SendRequest<Bytes>,
+    path: &str,
+    body: Vec<u8>,
+) -> (ResponseFuture, SendStream<Bytes>) {
+    let mut client = soon(client.clone().ready()).await.unwrap();
+    let request =
+        http::Request::post(format!("https://xds{path}")).header("content-type", "application/grpc");
+    let (response, mut out) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    out.send_data(body.into(), false).unwrap();
+    (response, out)
+}
+
+/// Calls until the status is this one, and returns its message.
+async fn until(client: &SendRequest<Bytes>, code: &str) -> String {
+    let calls = async {
+        loop {
+            let (_, headers) = call(client, "", framed(b"hello")).await;
+            let (found, message) = status(&headers);
+            if found == code {
+                return message.to_owned();
+            }
+        }
+    };
+    soon(calls).await
 }
 
 /// Sends a request body; returns the message of the response and the headers with its status.
@@ -136,4 +168,50 @@ async fn a_request_is_one_message_within_the_limit() {
         assert_eq!(status(&headers).0, code, "{headers:?}");
     }
     assert!(!echo.events.lock().contains(&"call"));
+}
+
+#[tokio::test]
+async fn requests_of_one_identity_that_do_not_end_leave_room_for_others() {
+    let config = ServerConfig { identity_calls: 2, all_calls: 3, ..ServerConfig::default() };
+    let server = start_with(config, vec![Arc::new(Echo::default())]);
+    let (web, other) = (server.client(Some(WEB)).await, server.client(Some(OTHER)).await);
+    let cut = framed(b"hello")[..7].to_vec();
+    let first = begin(&web, PATH, cut.clone()).await;
+    let _second = begin(&web, PATH, cut).await;
+    let refusal = until(&web, "8").await;
+    assert!(refusal.ends_with("(limit identity-calls)"), "{refusal}");
+    let (_, headers) = call(&other, "", framed(b"hello")).await;
+    assert_eq!(status(&headers).0, "0");
+    drop(first);
+    until(&web, "0").await;
+}
+
+#[tokio::test]
+async fn calls_of_strangers_take_no_place_of_methods() {
+    let config = ServerConfig { all_calls: 1, ..ServerConfig::default() };
+    let server = start_with(config, vec![Arc::new(Echo::default())]);
+    let stranger = server.client(None).await;
+    let watch = async || {
+        let (response, mut requests) = begin(&stranger, "/grpc.health.v1.Health/Watch", framed(b"")).await;
+        requests.send_data(Bytes::new(), true).unwrap();
+        soon(response).await.unwrap()
+    };
+    let _held = watch().await;
+    assert_eq!(status(watch().await.headers()).0, "8", "the only place is taken");
+    for (identity, password) in [(Some(WEB), ""), (None, "ok")] {
+        let (_, headers) = call(&server.client(identity).await, password, framed(b"hello")).await;
+        assert_eq!(status(&headers).0, "0", "{headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn response_that_is_not_taken_gives_up_its_place() {
+    let request_timeout = Duration::from_millis(100);
+    let config = ServerConfig { identity_calls: 1, request_timeout, ..ServerConfig::default() };
+    let server = start_with(config, vec![Arc::new(Echo::default())]);
+    let closed = server.client_with_window(Some(WEB), 0).await;
+    let (response, mut requests) = begin(&closed, PATH, framed(b"hello")).await;
+    requests.send_data(Bytes::new(), true).unwrap();
+    let _unread = soon(response).await.unwrap();
+    until(&server.client(Some(WEB)).await, "0").await;
 }

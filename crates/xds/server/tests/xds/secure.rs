@@ -126,8 +126,14 @@ impl Running {
     }
 
     pub(crate) async fn client(&self, identity: Option<&str>) -> SendRequest<Bytes> {
+        self.client_with_window(identity, 65_535).await
+    }
+
+    /// A client whose streams have that receive window.
+    pub(crate) async fn client_with_window(&self, identity: Option<&str>, window: u32) -> SendRequest<Bytes> {
         let io = soon(self.tls(identity, b"h2")).await.unwrap();
-        let (client, connection) = soon(h2::client::handshake(io)).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        let (client, connection) = soon(builder.initial_window_size(window).handshake(io)).await.unwrap();
         tokio::spawn(connection);
         client
     }

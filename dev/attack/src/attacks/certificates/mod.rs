@@ -250,7 +250,9 @@ fn judge(answer: &Answer, refusal: Option<&str>, account: &str) -> Result<()> {
 
 /// True if a rate or a number of calls was the reason of a refusal.
 fn is_limited(words: &str) -> bool {
-    ["identity-certificates", "address-certificates", "identity-calls"].iter().any(|limit| words.contains(limit))
+    ["identity-certificates", "address-certificates", "identity-calls"]
+        .iter()
+        .any(|limit| words.contains(limit))
 }
 
 #[cfg(test)]

@@ -137,7 +137,9 @@ pub(super) fn names() -> Result<Vec<Call>> {
     })?;
     let many = claiming(|params| {
         for number in 0..100 {
-            params.subject_alt_names.push(SanType::DnsName(format!("istiod-{number}.istio-system.svc").try_into()?));
+            params
+                .subject_alt_names
+                .push(SanType::DnsName(format!("istiod-{number}.istio-system.svc").try_into()?));
         }
         params.subject_alt_names.extend([uri(ADMIN)?, uri("spiffe://cluster.local/ns/bench/sa/default")?]);
         Ok(())
@@ -212,10 +214,7 @@ pub(super) fn paths() -> Result<Vec<Call>> {
     const GRPC: Option<&str> = Some("this is a gRPC server");
     let body = framed(&request(&csr()?, 3600, &[]));
     let to = |path, refusal| Call { path, headers: Vec::new(), body: body.clone(), refusal };
-    let typed = |value: &str| Call {
-        headers: vec![("content-type", value.to_owned())],
-        ..to(CREATE, GRPC)
-    };
+    let typed = |value: &str| Call { headers: vec![("content-type", value.to_owned())], ..to(CREATE, GRPC) };
     Ok(vec![
         to("/istio.v1.auth.IstioCertificateService/createCertificate", UNKNOWN),
         to("/istio.v1.auth.IstioCertificateService/CreateCertificate/", UNKNOWN),
@@ -231,9 +230,7 @@ pub(super) fn paths() -> Result<Vec<Call>> {
 /// Honest requests without a token, and with junk as one.
 pub(super) fn tokens() -> Result<Vec<Call>> {
     let call = with(&csr()?, Some(super::STATUS));
-    let bearer = |token: &str| Call {
-        headers: vec![("authorization", format!("Bearer {token}"))],
-        ..call.clone()
-    };
+    let bearer =
+        |token: &str| Call { headers: vec![("authorization", format!("Bearer {token}"))], ..call.clone() };
     Ok(vec![call.clone(), bearer("junk"), bearer("a.b.c"), bearer(&"x".repeat(4_000))])
 }
