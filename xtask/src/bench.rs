@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// Measure large worlds, many streams, storms, slow readers; `-- churn` measures half an hour of changes
     #[arg(long, conflicts_with_all = ["mesh", "kubernetes", "registry", "polaris", "registration"])]
     scale: bool,
+    /// Measure certificates that Pilotfish signs, beside rcgen alone
+    #[arg(long, conflicts_with_all = ["mesh", "scale", "kubernetes", "registry", "polaris", "registration"])]
+    certificates: bool,
     /// Proxies of the mesh
     #[arg(long, value_name = "N", requires = "mesh")]
     proxies: Option<usize>,
@@ -76,10 +79,11 @@ impl Args {
 
     /// Subcommand of the benchmark with files.
     fn files(&self) -> &'static str {
-        match (self.mesh, self.scale) {
-            (true, _) => "mesh",
-            (false, true) => "scale",
-            (false, false) => "compare",
+        match (self.mesh, self.scale, self.certificates) {
+            (true, ..) => "mesh",
+            (_, true, _) => "scale",
+            (_, _, true) => "certificates",
+            _ => "compare",
         }
     }
 

@@ -20,7 +20,10 @@ const PUBLIC: Table = &[
     ("pilotfish-admission", &[]),
     ("pilotfish-api", &["v1"]),
     ("pilotfish-attack", &[]),
-    ("pilotfish-bench", &["broadcast", "compare", "fleet", "mesh", "report", "scale", "server", "world"]),
+    (
+        "pilotfish-bench",
+        &["broadcast", "certificates", "compare", "fleet", "mesh", "report", "scale", "server", "world"],
+    ),
     ("pilotfish-ca", &[]),
     ("pilotfish-cli", &[]),
     ("pilotfish-compare", &[]),

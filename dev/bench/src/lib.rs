@@ -10,12 +10,14 @@
 //! - [`server`]: a server process, with its CPU time and memory.
 //! - [`mesh`]: the benchmark of a mesh in which every proxy is different.
 //! - [`scale`]: large worlds, many streams, storms, slow readers, churn.
+//! - [`certificates`]: certificates signed through gRPC, beside rcgen alone.
 //! - [`compare`]: the phases of the comparison; [`report`]: its table and bars.
 
 // A command-line tool prints to the terminal.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod broadcast;
+pub mod certificates;
 pub mod compare;
 pub mod fleet;
 pub mod mesh;

@@ -13,7 +13,7 @@ use clap::Parser;
 use pilotfish_bench::broadcast::{self, Kind};
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_bench::world::{NAMESPACE, World};
-use pilotfish_bench::{compare, mesh, report, scale};
+use pilotfish_bench::{certificates, compare, mesh, report, scale};
 
 /// Measures xDS servers under load.
 #[derive(Parser)]
@@ -36,6 +36,8 @@ enum Command {
     /// Measure Pilotfish with large worlds, many streams, storms, slow readers and churn; exit code 1 when a
     /// bar is missed
     Scale(scale::Options),
+    /// Measure certificates that Pilotfish signs, beside rcgen alone; exit code 1 when a bar is missed
+    Certificates(certificates::Options),
     /// A server that only broadcasts; prints its addresses
     Broadcast {
         /// Transport of the server
@@ -100,6 +102,11 @@ async fn run(command: Command) -> Result<bool> {
         Command::Mesh(options) => mesh(&options).await,
         Command::Scale(options) => {
             let bars = scale::run(&options).await?;
+            println!("{}", report::bar_lines(&bars));
+            Ok(bars.iter().all(report::Bar::passes))
+        }
+        Command::Certificates(options) => {
+            let bars = certificates::run(&options).await?;
             println!("{}", report::bar_lines(&bars));
             Ok(bars.iter().all(report::Bar::passes))
         }
