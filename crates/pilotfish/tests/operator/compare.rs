@@ -233,7 +233,7 @@ async fn the_tls_port_of_istiod_is_read_with_tokens_of_service_accounts_only_if_
     assert!(text.contains("catalog-0.shop: grpc-status 16: authentication failure"), "{text}");
     assert!(text.contains("client.default") && !text.contains("unknown "), "{text}");
     let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token");
-    assert_eq!(requests(&cluster), ["default", "shop"].map(|namespace| path(namespace)));
+    assert_eq!(requests(&cluster), ["default", "shop"].map(path));
 
     // A certificate of another name gets no token.
     let other = ["--mint-tokens", "--istiod-ca", ca.to_str().unwrap()];
