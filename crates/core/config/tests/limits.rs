@@ -135,6 +135,7 @@ fn list(count: usize, item: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn what_one_object_may_ask_for_is_limited_from_both_sides() {
     const NETWORKING: &str = "networking.istio.io/v1";
     let hosts = |count| list(count, |n| format!("h{n}.com"));

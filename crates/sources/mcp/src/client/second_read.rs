@@ -157,7 +157,8 @@ mod tests {
             if let Some(firsts) = firsts.as_ref().filter(|_| answered == 2) {
                 firsts.send(out).unwrap();
                 // The stream stays open.
-                return while let Some(Ok(_)) = requests.data().await {};
+                while let Some(Ok(_)) = requests.data().await {}
+                return;
             }
         }
     }
