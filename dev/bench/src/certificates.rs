@@ -59,9 +59,9 @@ struct Request {
 
 /// CPU times of a signature.
 struct Cost {
-    /// Of the server, with everything around it.
+    /// CPU time of the server, which includes HTTP/2, TLS and limits.
     served: Duration,
-    /// Of rcgen alone: the request is parsed and verified, and the certificate signed.
+    /// CPU time of rcgen alone: the request is parsed and verified, and the certificate signed.
     bare: Duration,
     /// Certificates in a second.
     rate: f64,

@@ -106,12 +106,12 @@ const CONNECTIONS: usize = 100;
 const CALLS: usize = 16;
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-/// Bytes that a held call sends.
+/// Pace of the bytes of a held call.
 #[derive(Clone, Copy)]
 enum Bytewise {
-    /// One each moment.
+    /// One byte in 100 ms.
     Slowly,
-    /// All at once.
+    /// All bytes in one write.
     AtOnce,
 }
 
