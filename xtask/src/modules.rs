@@ -42,7 +42,10 @@ const PUBLIC: Table = &[
     ("pilotfish-fuzz", &[]),
     ("pilotfish-identity", &[]),
     ("pilotfish-kube", &["access_review", "client", "remote", "request", "token_review", "watch"]),
-    ("pilotfish-kube-writer", &["auto_registration", "events", "lease", "service_exports", "status"]),
+    (
+        "pilotfish-kube-writer",
+        &["auto_registration", "ca_roots", "ca_secret", "events", "lease", "service_exports", "status"],
+    ),
     ("pilotfish-listener", &[]),
     (
         "pilotfish-load",

@@ -8,10 +8,13 @@ use pilotfish_testkit::real::{Authority, Pilotfish, Tunnel, free_port};
 use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, SanType};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use support::certificates::{create_with, der};
 use support::delta::{Proxy, node};
 use tempfile::TempDir;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pilotfish");
 const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
@@ -19,20 +22,6 @@ const SHOP_WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 const ENTRY: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: web, namespace: shop}\nspec:\n  hosts: \
                      [web.shop.svc.cluster.local]\n  location: MESH_INTERNAL\n  resolution: STATIC\n  ports: [{name: http, \
                      number: 80, protocol: HTTP}]\n  endpoints: [{address: 192.0.2.1, ports: {http: 8080}}]\n";
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct IstioCertificateRequest {
-    #[prost(string, tag = "1")]
-    csr: String,
-    #[prost(int64, tag = "3")]
-    validity_duration: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct IstioCertificateResponse {
-    #[prost(string, repeated, tag = "1")]
-    cert_chain: Vec<String>,
-}
 
 /// Pilotfish with an authority of its own. Clients prove who they are by certificates of another one at
 /// first.
@@ -93,16 +82,9 @@ fn request() -> (KeyPair, CertificateSigningRequest) {
     (key, request)
 }
 
-/// Calls the service at a port of loopback.
+/// Requests a certificate without a token.
 async fn create(port: u16, csr: &str) -> Result<Vec<String>, Status> {
-    let channel = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
-    let mut client = tonic::client::Grpc::new(channel.connect_lazy());
-    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-    let codec = tonic_prost::ProstCodec::<IstioCertificateRequest, IstioCertificateResponse>::default();
-    let path = "/istio.v1.auth.IstioCertificateService/CreateCertificate";
-    let request = IstioCertificateRequest { csr: csr.to_owned(), validity_duration: 3600 };
-    let answer = client.unary(Request::new(request), path.parse().unwrap(), codec).await?;
-    Ok(answer.into_inner().cert_chain)
+    create_with(port, csr, None).await
 }
 
 /// Obtains a certificate: the chain without roots with its key, and the roots.
@@ -111,10 +93,6 @@ async fn obtain(port: u16) -> ((String, String), String) {
     let mut chain = create(port, &request.pem().unwrap()).await.unwrap();
     let root = chain.pop().unwrap();
     ((chain.concat(), key.serialize_pem()), root)
-}
-
-fn der(pem: &str) -> CertificateDer<'static> {
-    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
 async fn connect(tunnel: &Tunnel) -> Proxy {
@@ -250,6 +228,9 @@ impl Intermediate {
             ("root-cert.pem", root.clone()),
         ] {
             std::fs::write(folder.join(name), text).unwrap();
+            if name == "ca-key.pem" {
+                std::fs::set_permissions(folder.join(name), Permissions::from_mode(0o600)).unwrap();
+            }
         }
         Self { root, certificate }
     }

@@ -69,7 +69,7 @@ async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
     for streams in [true, false] {
         let Some(cluster) = Cluster::start(streams).await else { return };
         cluster.install(&["rbac.yaml", "rbac-secrets.yaml"]).await;
-        let pilotfish = Serving::start(&cluster).await;
+        let pilotfish = Serving::start(&cluster, &[]).await;
         pilotfish.ready().await;
         pilotfish.knows_the_shop().await;
         pilotfish.validates().await;
@@ -84,12 +84,31 @@ async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_authority_needs_the_rights_of_its_manifest_and_no_more() {
+    let Some(cluster) = Cluster::start(true).await else { return };
+    // Without the right to read all ConfigMaps, which would be enough to read these.
+    cluster.install(&["rbac.yaml", "rbac-ca.yaml"]).await;
+    let pilotfish = Serving::start(&cluster, &["--ca=secret"]).await;
+    pilotfish.ready().await;
+    pilotfish.writes_roots("default").await;
+    cluster.server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: late}}").await;
+    pilotfish.writes_roots("late").await;
+    let used = cluster.audited_without(&pilotfish, &["configmaps", "secrets"]).await;
+    for right in ["list", "watch", "patch"] {
+        assert!(used.contains(&(String::new(), "configmaps".into(), right.into())), "{right}: {used:?}");
+    }
+    for right in ["get", "create"] {
+        assert!(used.contains(&(String::new(), "secrets".into(), right.into())), "{right}: {used:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secrets_of_gateways_can_be_left_out() {
     let Some(cluster) = Cluster::start(true).await else { return };
     cluster.install(&["rbac.yaml"]).await;
     // No manifest names a kind of the future.
     cluster.server.apply(&definition("extensions.istio.io", "v1", "FutureExtension")).await;
-    let pilotfish = Serving::start(&cluster).await;
+    let pilotfish = Serving::start(&cluster, &[]).await;
     pilotfish.ready().await;
     pilotfish.knows_the_shop().await;
     let refused = "extensions.istio.io/v1 FutureExtension is not served by this version, and whether it has objects is unknown: 403: ";
@@ -191,11 +210,25 @@ impl Cluster {
     ///
     /// Panics when something was refused.
     async fn audited(&self, pilotfish: &Serving<'_>) -> BTreeSet<Right> {
+        self.audited_without(pilotfish, &[]).await
+    }
+
+    /// As [`Self::audited`], where requests for all objects of these resources may be refused, which
+    /// `rbac-secrets.yaml` permits.
+    async fn audited_without(&self, pilotfish: &Serving<'_>, optional: &[&str]) -> BTreeSet<Right> {
         let log = text(&self.folder.path().join("audit.log"));
         // The last line may not be written to its end yet.
         let lines = log.rsplit_once('\n').map_or("", |(lines, _)| lines);
         let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let refused: Vec<_> = events.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
+        let is_optional = |event: &Value| {
+            let reference = &event["objectRef"];
+            let is_of = |name: &&str| reference["resource"].as_str() == Some(*name);
+            optional.iter().any(|name| is_of(&name))
+                && reference["namespace"].is_null()
+                && reference["name"].is_null()
+        };
+        let refused = events.iter().filter(|event| event["responseStatus"]["code"] == 403);
+        let refused: Vec<_> = refused.filter(|event| !is_optional(event)).collect();
         assert!(refused.is_empty(), "{refused:#?}\n{}", pilotfish.program.printed());
         let of_resources = events.iter().filter(|event| event["objectRef"]["resource"].is_string());
         of_resources.map(right).collect()
@@ -269,7 +302,8 @@ struct Serving<'a> {
 }
 
 impl<'a> Serving<'a> {
-    async fn start(cluster: &'a Cluster) -> Self {
+    /// Starts it with these arguments beside those of the Deployment.
+    async fn start(cluster: &'a Cluster, arguments: &[&str]) -> Self {
         let folder = cluster.folder.path();
         let kubeconfig = folder.join("pilotfish.kubeconfig");
         std::fs::write(&kubeconfig, cluster.server.kubeconfig_of(TOKEN)).unwrap();
@@ -290,6 +324,7 @@ impl<'a> Serving<'a> {
         command.arg("--kubeconfig").arg(&kubeconfig).arg("--xds-address=127.0.0.1:0");
         // No network of Services leads here.
         command.arg(format!("--webhook-url=https://127.0.0.1:{webhooks}"));
+        command.args(arguments);
         let program = Program::start(&mut command, folder.join("pilotfish.log"));
         Self { cluster, admin, secure, program }
     }
@@ -333,6 +368,20 @@ impl<'a> Serving<'a> {
         };
         let mut proxy = eventually("the token is taken", connect).await;
         proxy.has_endpoints(CATALOG, &["10.1.0.1:8080 1"]).await;
+    }
+
+    /// The namespace has the roots of the mesh.
+    async fn writes_roots(&self, namespace: &str) {
+        let path = format!(
+            "/api/v1/namespaces/{namespace}/configmaps?fieldSelector=metadata.name=istio-ca-root-cert"
+        );
+        eventually("the roots are there", || async {
+            let found = self.cluster.get(&path).await;
+            let roots = found["items"][0]["data"]["root-cert.pem"].as_str().unwrap_or_default();
+            let has_roots = roots.contains("BEGIN CERTIFICATE");
+            if has_roots { Ok(()) } else { Err(format!("{found:#}\n{}", self.program.printed())) }
+        })
+        .await;
     }
 
     /// The host without an address is given some.

@@ -1,16 +1,22 @@
 //! Proxies that prove who they are by tokens of their service accounts, which real API servers check: that of
-//! Pilotfish's cluster and that of a remote one.
+//! Pilotfish's cluster and that of a remote one. With a token, a workload obtains its certificate from the
+//! authority in the cluster's Secrets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
-use kube::api::{Api, ApiResource, DynamicObject};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use pilotfish_testkit::real::{
     ApiServer, ApiServerOptions, Envoy, EnvoyOptions, Pilotfish, Tunnel, eventually, free_port,
 };
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::time::Duration;
+use support::certificates::{create_with, der};
 use support::delta::{Proxy, node};
 use support::kube::{BINARY, cluster, kept_authority, token};
 
@@ -204,4 +210,171 @@ async fn an_envoy_shows_the_token_of_its_pod() {
     })
     .await;
     assert!(served.pilotfish.metric("pilotfish_xds_authenticated").await >= 1.0);
+}
+
+/// Starts Pilotfish with the authority of a namespace; returns the port for certificate requests.
+async fn serve_authority(server: &ApiServer, namespace: &str) -> (Pilotfish, u16) {
+    let port = free_port();
+    let kubeconfig = server.kubeconfig();
+    let address = format!("127.0.0.1:{port}");
+    let pilotfish = Pilotfish::launch(
+        BINARY,
+        &[
+            "--kubernetes",
+            "--kubeconfig",
+            kubeconfig.to_str().unwrap(),
+            "--root-namespace",
+            namespace,
+            "--secure-xds-address",
+            &address,
+            "--ca",
+            "secret",
+        ],
+    );
+    pilotfish.ready().await;
+    (pilotfish, port)
+}
+
+/// A Secret with the key and certificate of an authority, as istiod makes it: RSA, in PKCS#1.
+struct IstiodSecret {
+    root: String,
+    object: serde_json::Value,
+}
+
+impl IstiodSecret {
+    fn new(namespace: &str, name: &str) -> Self {
+        let key = include_str!("../../lib/ca/testdata/rsa.pkcs1.pem");
+        let signer = KeyPair::from_pem(include_str!("../../lib/ca/testdata/rsa.pkcs8.pem")).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "cluster.local");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let root = params.self_signed(&signer).unwrap().pem();
+        let object = serde_json::json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "istio.io/ca-root",
+            "metadata": {"name": name, "namespace": namespace},
+            "stringData": {
+                "ca-cert.pem": root, "ca-key.pem": key, "cert-chain.pem": "", "key.pem": "", "root-cert.pem": root,
+            },
+        });
+        Self { root, object }
+    }
+
+    async fn apply(&self, server: &ApiServer) {
+        server.apply(&self.object.to_string()).await;
+    }
+}
+
+async fn secret(server: &ApiServer, namespace: &str, name: &str) -> Secret {
+    let api: Api<Secret> = Api::namespaced(server.client(), namespace);
+    api.get(name).await.unwrap()
+}
+
+/// An entry of a Secret, as text.
+fn entry(secret: &Secret, name: &str) -> String {
+    String::from_utf8(secret.data.as_ref().unwrap()[name].0.clone()).unwrap()
+}
+
+/// Obtains a certificate of `web` in `shop` from a server that trusts `root`.
+async fn signed(port: u16, root: &str, token: &str) -> Result<Vec<String>, String> {
+    let tunnel = Tunnel::start(port, root, None).await;
+    let csr = CertificateParams::default().serialize_request(&KeyPair::generate().unwrap()).unwrap();
+    let chain = create_with(tunnel.port(), &csr.pem().unwrap(), Some(token)).await;
+    chain.map_err(|status| format!("{status}, {:?}", tunnel.errors()))
+}
+
+/// Waits until the ConfigMaps of these namespaces have these roots and istiod's label.
+async fn has_roots(server: &ApiServer, namespaces: &[&str], roots: &str) {
+    for namespace in namespaces {
+        let maps: Api<ConfigMap> = Api::namespaced(server.client(), namespace);
+        eventually(&format!("{namespace} has the roots"), || async {
+            let map = maps.get_opt("istio-ca-root-cert").await.map_err(|error| error.to_string())?;
+            let map = map.ok_or("there is none")?;
+            let found = map.data.as_ref().and_then(|data| data.get("root-cert.pem"));
+            let label = map.metadata.labels.as_ref().and_then(|labels| labels.get("istio.io/config"));
+            let is_good = found.is_some_and(|found| der_of(found) == der_of(roots))
+                && label.is_some_and(|label| label == "true");
+            if is_good { Ok(()) } else { Err(format!("{map:?}")) }
+        })
+        .await;
+    }
+}
+
+/// The certificates of a text.
+fn der_of(text: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istiod() {
+    let Some(server) = cluster().await else { return };
+    for namespace in ["istio-system", "taken-over", "shop"] {
+        server.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}")).await;
+    }
+    let good = token(&server, "shop", "web", "istio-ca").await;
+    // Both start at the same time, and one of them creates the Secret.
+    let ((first, one), (second, other)) =
+        tokio::join!(serve_authority(&server, "istio-system"), serve_authority(&server, "istio-system"));
+    let created = secret(&server, "istio-system", "istio-ca-secret").await;
+    let root = entry(&created, "root-cert.pem");
+    for port in [one, other] {
+        let chain = signed(port, &root, &good).await.unwrap();
+        assert_eq!(der(chain.last().unwrap()), der(&root));
+        let leaf = [der(&chain[0])];
+        let proof = pilotfish_identity::spiffe_ids(Some(&leaf)).unwrap();
+        assert_eq!(proof.identities, ["spiffe://cluster.local/ns/shop/sa/web"]);
+    }
+    let refused = signed(one, &root, "nonsense").await.unwrap_err();
+    assert!(refused.contains("the client proves no identity"), "{refused}");
+
+    // Each namespace has the roots for its workloads, and gets them back if somebody changes them.
+    has_roots(&server, &["istio-system", "shop", "default"], &root).await;
+    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: late}}").await;
+    has_roots(&server, &["late"], &root).await;
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "shop");
+    let edit = serde_json::json!({"data": {"root-cert.pem": "edited", "own": "stays"}});
+    maps.patch("istio-ca-root-cert", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    has_roots(&server, &["shop"], &root).await;
+    let edited = maps.get("istio-ca-root-cert").await.unwrap();
+    assert_eq!(edited.data.unwrap()["own"], "stays");
+    maps.delete("istio-ca-root-cert", &DeleteParams::default()).await.unwrap();
+    has_roots(&server, &["shop"], &root).await;
+
+    // A plug-in authority wins over the self-signed one, and both replicas follow.
+    let plugged_in = IstiodSecret::new("istio-system", "cacerts");
+    plugged_in.apply(&server).await;
+    for port in [one, other] {
+        eventually("the plug-in authority signs", || async {
+            let chain = signed(port, &plugged_in.root, &good).await?;
+            let is_new = der(chain.last().unwrap()) == der(&plugged_in.root);
+            if is_new { Ok(()) } else { Err("the old root".to_owned()) }
+        })
+        .await;
+    }
+
+    has_roots(&server, &["istio-system", "shop", "default", "late"], &plugged_in.root).await;
+    let public: Api<ConfigMap> = Api::namespaced(server.client(), "kube-public");
+    assert!(public.get_opt("istio-ca-root-cert").await.unwrap().is_none());
+
+    // A new installation takes over what istiod made.
+    let istiods = IstiodSecret::new("taken-over", "istio-ca-secret");
+    istiods.apply(&server).await;
+    let before = secret(&server, "taken-over", "istio-ca-secret").await;
+    let (third, port) = serve_authority(&server, "taken-over").await;
+    let chain = signed(port, &istiods.root, &good).await.unwrap();
+    assert_eq!(der(chain.last().unwrap()), der(&istiods.root));
+    assert_eq!(secret(&server, "taken-over", "istio-ca-secret").await, before, "it is not written");
+
+    for (pilotfish, secret) in [(&first, &created), (&second, &created), (&third, &before)] {
+        let key = entry(secret, "ca-key.pem");
+        let line = key.lines().nth(1).unwrap();
+        let log = std::fs::read_to_string(pilotfish.log()).unwrap();
+        assert!(!log.contains(line), "keys are not in the log: {log}");
+        for (name, _) in pilotfish_admin::ENDPOINTS {
+            // Some need parameters, and answer with an error.
+            let (_, page) = pilotfish.answer(&format!("/debug/{name}")).await.unwrap();
+            assert!(!page.contains(line), "keys are not in {name}");
+        }
+    }
 }

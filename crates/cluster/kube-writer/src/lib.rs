@@ -1,11 +1,13 @@
 //! Writes to a cluster: leader elections, statuses of objects, WorkloadEntries of self-registering workloads,
-//! ServiceExports, and Events.
+//! ServiceExports, Secrets of certificate authorities, the roots of the mesh, and Events.
 //!
 //! Reading is in `pilotfish-kube`, which does not depend on this crate. Status and ServiceExports are written
 //! by the leader of an election ([`lease::Leadership`]); WorkloadEntries by every replica, for the workloads
 //! that are connected to it.
 
 pub mod auto_registration;
+pub mod ca_roots;
+pub mod ca_secret;
 pub mod events;
 pub mod lease;
 pub mod service_exports;

@@ -11,6 +11,7 @@
 //! ```
 
 mod authority;
+mod bundle;
 mod error;
 mod key;
 mod lifetime;
@@ -21,6 +22,7 @@ mod serving;
 mod tests;
 
 pub use authority::{Authority, AuthorityPem};
+pub use bundle::join_roots;
 pub use error::{AuthorityError, RequestError, SignError};
 pub use lifetime::Lifetimes;
 pub use request::{CertificateRequest, MAX_REQUEST_BYTES};

@@ -445,3 +445,15 @@ fn debug_output_shows_no_key() {
     let shown = format!("{:?}", load(&made.certificate, &made.key, None, None).unwrap());
     assert!(shown.contains("elided") && !shown.contains("Ecdsa"), "{shown}");
 }
+
+#[test]
+fn joined_roots_have_each_certificate_once_and_nothing_else() {
+    let now = SystemTime::now();
+    let (one, two) = (SelfSigned::create(now).unwrap(), SelfSigned::create(now).unwrap());
+    let both = format!("a comment\n{}\n{}", two.certificate, one.certificate.replace('\n', "\r\n"));
+    let with_key = format!("{}{}", two.certificate, two.key);
+    let texts = [&*one.certificate, "no certificate", &both, &with_key, ""];
+    let (joined, unusable) = crate::join_roots(texts);
+    assert_eq!(joined, format!("{}{}", one.certificate, two.certificate));
+    assert_eq!(unusable, [1, 3, 4], "a text with a key is left out");
+}

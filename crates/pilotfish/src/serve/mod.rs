@@ -114,7 +114,7 @@ impl Bound {
         let remote = remote_registries(feed, &settings.registries)?;
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let analysis = Analysis::new(&settings, &shared);
-        let (ca, ca_reload) = Ca::open(&settings, &metrics)?.unzip();
+        let (ca, ca_reload) = Ca::open(&settings, &sources, &metrics).await?.unzip();
         let webhooks = Webhooks::bind(&settings, &recorder, &analysis, &revision, ca.as_ref()).await?;
         let secure = tls::open(&settings, &sources, webhooks.as_ref(), ca.as_ref(), &shared, &recorder)?;
         let (secure, reload) = secure.unzip();
@@ -137,6 +137,9 @@ impl Bound {
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.add(analysis.subsystem());
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics, &revision));
+        let roots =
+            ca.as_ref().and_then(|ca| ca::roots::subsystem(&settings, &sources, ca, &shared, &recorder));
+        subsystems.extend(roots);
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
         subsystems.extend(configuration::subsystem(&configuration, &fanout, &shared));

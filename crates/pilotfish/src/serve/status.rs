@@ -181,6 +181,6 @@ fn differing(
 }
 
 /// True if the set of namespaces in the mesh may have changed.
-fn touches_namespaces(changes: &ChangeSet) -> bool {
+pub(super) fn touches_namespaces(changes: &ChangeSet) -> bool {
     [Kind::Namespace, Kind::MeshConfig].into_iter().any(|kind| changes.facts.contains(&Fact::Kind(kind)))
 }

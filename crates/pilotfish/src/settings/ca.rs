@@ -14,10 +14,11 @@ const CA: &str = "--ca";
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct CaArgs {
     /// Signs workload certificates for Istio's agents on --secure-xds-address: with a root that Pilotfish
-    /// creates and keeps in --data-dir (self-signed), or with the key and certificates in a folder, reloaded
-    /// on change: ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem, or tls.crt, tls.key and ca.crt
-    /// [default: off]
-    #[arg(long, env = "PILOTFISH_CA", value_name = "off|self-signed|files=DIR")]
+    /// creates and keeps in --data-dir (self-signed), with the Secret `cacerts` of the root namespace, or
+    /// else `istio-ca-secret`, created if it is missing (secret), or with the key and certificates in a
+    /// folder: ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem, or tls.crt, tls.key and ca.crt.
+    /// Folder and Secrets are reloaded on change [default: off]
+    #[arg(long, env = "PILOTFISH_CA", value_name = "off|self-signed|secret|files=DIR")]
     pub(crate) ca: Option<String>,
     /// Validity of workload certificates where the client requests none [default: 24h]
     #[arg(long, env = "PILOTFISH_WORKLOAD_CERT_TTL", value_name = "DURATION")]
@@ -41,6 +42,8 @@ pub(crate) enum CaSource {
     SelfSigned(PathBuf),
     /// Files in this folder.
     Files(PathBuf),
+    /// The Secret `cacerts` of the root namespace, or else `istio-ca-secret`, created if it is missing.
+    Secret,
 }
 
 impl CaArgs {
@@ -56,7 +59,13 @@ impl CaArgs {
 
     /// `None` where the authority is off, or something is wrong with it. `data` is the folder of
     /// `--data-dir`.
-    pub(super) fn check(self, has_tls: bool, data: Option<PathBuf>, check: &mut Check) -> Option<CaSettings> {
+    pub(super) fn check(
+        self,
+        has_tls: bool,
+        reads_cluster: bool,
+        data: Option<PathBuf>,
+        check: &mut Check,
+    ) -> Option<CaSettings> {
         if !self.is_wanted() {
             let ttls = [
                 ("--workload-cert-ttl", &self.workload_cert_ttl),
@@ -72,26 +81,7 @@ impl CaArgs {
         if !has_tls {
             check.wrong(CA, &text, "it needs --secure-xds-address, where certificates are requested");
         }
-        let source = match text.strip_prefix("files=") {
-            Some(folder) => {
-                if let Err(error) = std::fs::metadata(folder) {
-                    check.wrong(CA, &text, &error.to_string());
-                }
-                CaSource::Files(folder.into())
-            }
-            None if text == "self-signed" => {
-                if data.is_none() {
-                    check.mistake(
-                        "--data-dir: name a folder for the certificate authority; there is no home folder",
-                    );
-                }
-                CaSource::SelfSigned(data?)
-            }
-            None => {
-                check.wrong(CA, &text, "neither off, self-signed nor files=DIR");
-                return None;
-            }
-        };
+        let source = source(&text, reads_cluster, data, check)?;
         Some(CaSettings { source, lifetimes })
     }
 
@@ -110,6 +100,36 @@ impl CaArgs {
             check.mistake("--workload-cert-ttl: it is longer than --max-workload-cert-ttl");
         }
         lifetimes
+    }
+}
+
+/// Returns the source that `--ca` names; `None` if it is wrong.
+fn source(text: &str, reads_cluster: bool, data: Option<PathBuf>, check: &mut Check) -> Option<CaSource> {
+    if let Some(folder) = text.strip_prefix("files=") {
+        if let Err(error) = std::fs::metadata(folder) {
+            check.wrong(CA, text, &error.to_string());
+        }
+        return Some(CaSource::Files(folder.into()));
+    }
+    match text {
+        "self-signed" => {
+            if data.is_none() {
+                check.mistake(
+                    "--data-dir: name a folder for the certificate authority; there is no home folder",
+                );
+            }
+            Some(CaSource::SelfSigned(data?))
+        }
+        "secret" => {
+            if !reads_cluster {
+                check.wrong(CA, text, "without --kubernetes there is no cluster with the Secret");
+            }
+            Some(CaSource::Secret)
+        }
+        _ => {
+            check.wrong(CA, text, "neither off, self-signed, secret nor files=DIR");
+            None
+        }
     }
 }
 
@@ -179,7 +199,8 @@ mod tests {
         let unused = CaArgs { workload_cert_ttl: Some("1h".into()), ..CaArgs::default() };
         for (args, address, expected) in [
             (on("self-signed"), None, "--ca \"self-signed\": it needs --secure-xds-address"),
-            (on("vault"), SECURE, "--ca \"vault\": neither off, self-signed nor files=DIR"),
+            (on("vault"), SECURE, "--ca \"vault\": neither off, self-signed, secret nor files=DIR"),
+            (on("secret"), SECURE, "--ca \"secret\": without --kubernetes there is no cluster"),
             (on("files=nowhere"), SECURE, "--ca \"files=nowhere\": No such file"),
             (unused, None, "there is no certificate authority without --ca"),
         ] {

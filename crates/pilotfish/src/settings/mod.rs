@@ -161,7 +161,7 @@ impl ServeArgs {
         };
         let settings = Settings {
             tls: self.tls.check(reads_cluster, kept, &mut check),
-            ca: self.ca.check(has_tls, self.registration.data_folder(), &mut check),
+            ca: self.ca.check(has_tls, reads_cluster, self.registration.data_folder(), &mut check),
             xds: self.xds.check(&mut check),
             admin: self.admin.check(&mut check),
             telemetry: self.telemetry.check(&mut check),

@@ -121,7 +121,7 @@ impl Feed {
                     "an object cannot be read; its last good version stays in force, if there is one"
                 );
             }
-            Change::Stored { .. } => {}
+            Change::Stored { .. } | Change::Json { .. } => {}
         }
     }
 

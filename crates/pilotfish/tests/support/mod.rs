@@ -2,6 +2,7 @@
 //! backends that say who they are.
 #![allow(dead_code, reason = "each test target uses a part")]
 
+pub(crate) mod certificates;
 #[allow(clippy::panic, reason = "a test fails by panicking")]
 pub(crate) mod delta;
 pub(crate) mod kube;

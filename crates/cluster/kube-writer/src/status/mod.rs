@@ -298,7 +298,7 @@ impl StatusWriter {
                         }
                         Change::Delete(key) => self.gone(&key),
                         // Sent by other readers only.
-                        Change::Apply { .. } | Change::Rejected { .. } => {}
+                        Change::Apply { .. } | Change::Rejected { .. } | Change::Json { .. } => {}
                     }
                 }
             }

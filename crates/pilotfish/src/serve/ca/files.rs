@@ -20,6 +20,14 @@ const ISTIO: [&str; 4] = ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-c
 /// Names as cert-manager has them; the chain follows the certificate.
 const CERT_MANAGER: [&str; 4] = ["tls.crt", "tls.key", "", "ca.crt"];
 
+/// Names of files with a key.
+const KEYS: [&str; 2] = [ISTIO[1], CERT_MANAGER[1]];
+/// Permissions that the file of a created key may have.
+const OWNER_ONLY: u32 = 0o700;
+/// Permissions that the file of a plug-in key may have: Kubernetes gives files of a volume to the group of a
+/// process that is not root.
+const OWNER_AND_GROUP: u32 = 0o750;
+
 /// Files of an authority.
 #[derive(Clone, Debug)]
 pub(super) enum AuthorityFiles {
@@ -29,7 +37,7 @@ pub(super) enum AuthorityFiles {
     Folder(PathBuf),
 }
 
-/// Contents of the files. Without `Debug`, because they include a private key.
+/// Key and certificates of an authority. Without `Debug`, because they include a private key.
 #[derive(PartialEq, Eq)]
 pub(super) struct AuthorityTexts {
     certificate: Text,
@@ -38,10 +46,11 @@ pub(super) struct AuthorityTexts {
     roots: Option<Text>,
 }
 
+/// One of the texts, with the path of its file or the entry of its Secret.
 #[derive(Clone, PartialEq, Eq)]
-struct Text {
-    path: String,
-    bytes: Vec<u8>,
+pub(super) struct Text {
+    pub(super) path: String,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Text {
@@ -70,53 +79,52 @@ impl AuthorityFiles {
     /// Reads the files; blocks.
     ///
     /// # Errors
-    /// When one cannot be read, or others may read the key that this process created.
+    /// When one cannot be read, or others may read the key.
     pub(super) fn read(&self) -> Result<AuthorityTexts> {
-        let folder = match self {
+        match self {
             Self::Single(path) => {
-                let (text, mode) = read(path)?.with_context(|| format!("{} is missing", path.display()))?;
-                if mode & 0o077 != 0 {
-                    let path = path.display();
-                    bail!(
-                        "{path} holds the key of the certificate authority, and others may read it: \
-                         chmod 600 {path}"
-                    );
-                }
-                return Ok(AuthorityTexts { certificate: text.clone(), key: text, chain: None, roots: None });
+                let text = read_key(path, OWNER_ONLY)?;
+                let text = text.with_context(|| format!("{} is missing", path.display()))?;
+                Ok(AuthorityTexts { certificate: text.clone(), key: text, chain: None, roots: None })
             }
-            Self::Folder(folder) => folder,
-        };
-        let names = match read(&folder.join(ISTIO[0]))? {
-            Some(_) => ISTIO,
-            None => CERT_MANAGER,
-        };
-        let [certificate, key, chain, roots] = names;
-        let optional = |name: &str| match name {
-            "" => Ok(None),
-            name => Ok::<_, anyhow::Error>(read(&folder.join(name))?.map(|(text, _)| text)),
-        };
-        let needed = |name: &str| {
-            optional(name)?.with_context(|| {
-                format!(
-                    "{}: neither {} and {} nor {} and {}",
-                    folder.display(),
-                    ISTIO[0],
-                    ISTIO[1],
-                    CERT_MANAGER[0],
-                    CERT_MANAGER[1]
-                )
-            })
-        };
-        Ok(AuthorityTexts {
-            certificate: needed(certificate)?,
-            key: needed(key)?,
-            chain: optional(chain)?,
-            roots: optional(roots)?,
-        })
+            Self::Folder(folder) => AuthorityTexts::of(&folder.display().to_string(), |name| {
+                let path = folder.join(name);
+                if KEYS.contains(&name) {
+                    return read_key(&path, OWNER_AND_GROUP);
+                }
+                Ok(read(&path)?.map(|(text, _)| text))
+            }),
+        }
     }
 }
 
 impl AuthorityTexts {
+    /// Reads the texts under the names of Istio's plug-in CA, or else of cert-manager. `read` returns `None`
+    /// for a missing one; an empty one counts as missing.
+    ///
+    /// # Errors
+    /// When one cannot be read, or a needed one is missing.
+    pub(super) fn of(origin: &str, read: impl Fn(&str) -> Result<Option<Text>>) -> Result<Self> {
+        let read = |name: &str| match name {
+            "" => Ok(None),
+            name => Ok::<_, anyhow::Error>(read(name)?.filter(|text| !text.bytes.is_empty())),
+        };
+        let names = if read(ISTIO[0])?.is_some() { ISTIO } else { CERT_MANAGER };
+        let [certificate, key, chain, roots] = names;
+        let needed = |name: &str| {
+            read(name)?.with_context(|| {
+                let ([certificate, key, ..], [other, other_key, ..]) = (ISTIO, CERT_MANAGER);
+                format!("{origin}: neither {certificate} and {key} nor {other} and {other_key}")
+            })
+        };
+        Ok(Self {
+            certificate: needed(certificate)?,
+            key: needed(key)?,
+            chain: read(chain)?,
+            roots: read(roots)?,
+        })
+    }
+
     /// Returns the authority of these texts.
     ///
     /// # Errors
@@ -130,6 +138,27 @@ impl AuthorityTexts {
         };
         Ok(Authority::from_pem(&texts, now)?)
     }
+}
+
+/// Reads the file of a key; `None` if it does not exist.
+///
+/// # Errors
+/// When it cannot be read, or has other permissions than the allowed ones.
+fn read_key(path: &Path, allowed: u32) -> Result<Option<Text>> {
+    let Some((text, mode)) = read(path)? else { return Ok(None) };
+    if mode & 0o777 & !allowed == 0 {
+        return Ok(Some(text));
+    }
+    let path = path.display();
+    let hint = match allowed {
+        OWNER_ONLY => format!("chmod 600 {path}"),
+        _ => format!("chmod 640 {path}, or defaultMode: 0440 of a volume"),
+    };
+    bail!(
+        "{path} holds the key of the certificate authority, and others may read or write it (mode {:03o}): \
+         {hint}",
+        mode & 0o777
+    )
 }
 
 /// Reads a file with its mode; `None` if it does not exist.

@@ -1,12 +1,15 @@
-//! The certificate authority of the mesh: its files, the certificate that it signs for this process, and the
-//! service that signs for workloads.
+//! The certificate authority of the mesh: its files or Secrets, the certificate that it signs for this process,
+//! the service that signs for workloads, and the ConfigMaps with its roots.
 
 mod files;
+pub(super) mod roots;
 pub(crate) mod service;
+mod source;
 
-use super::polled_files::{Outcome, POLL_INTERVAL, PolledFiles};
+use super::polled_files::{Outcome, PolledFiles};
+use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
-use crate::settings::{CaSource, Settings};
+use crate::settings::{CaSettings, CaSource, Settings};
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use files::{AuthorityFiles, AuthorityTexts};
@@ -14,10 +17,12 @@ use pilotfish_admin::Metrics;
 use pilotfish_ca::{Authority, Lifetimes, Serving};
 use pilotfish_runtime::FileReader;
 pub(crate) use service::CaService;
+use source::{AuthoritySecrets, AuthoritySource};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
 
 /// Validity of this process's own certificate, which is replaced after half of it.
 const SERVING: Duration = Duration::from_secs(24 * 3600);
@@ -25,6 +30,8 @@ const SERVING: Duration = Duration::from_secs(24 * 3600);
 /// The authority in force.
 pub(crate) struct Ca {
     authority: ArcSwap<Authority>,
+    /// Roots in PEM, for those that follow them.
+    roots: watch::Sender<Arc<str>>,
     serving: Arc<Serving>,
     lifetimes: Lifetimes,
     /// DNS names and addresses of this process.
@@ -32,32 +39,55 @@ pub(crate) struct Ca {
     metrics: Arc<Metrics>,
 }
 
-/// Reloading of the authority's files, and replacement of this process's certificate.
+/// Reloading of the authority's files or Secrets, and replacement of this process's certificate.
 pub(crate) struct CaReload {
     ca: Arc<Ca>,
-    files: AuthorityFiles,
+    source: AuthoritySource,
     state: PolledFiles<AuthorityTexts>,
     /// Time at which the certificate in force is replaced.
     renew: SystemTime,
 }
 
 impl Ca {
-    /// Opens the authority; `None` if it is off. A self-signed one is created if its file does not exist.
+    /// Opens the authority; `None` if it is off. A self-signed one is created if there is none yet.
     ///
     /// # Errors
-    /// When its files cannot be used or created.
-    pub(crate) fn open(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Option<(Arc<Self>, CaReload)>> {
+    /// When its files or Secrets cannot be used or created.
+    pub(crate) async fn open(
+        settings: &Settings,
+        sources: &Sources,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Option<(Arc<Self>, CaReload)>> {
         let Some(own) = &settings.ca else { return Ok(None) };
         let now = SystemTime::now();
-        let files = match &own.source {
-            CaSource::SelfSigned(folder) => AuthorityFiles::self_signed(folder, now).context("--data-dir")?,
-            CaSource::Files(folder) => AuthorityFiles::Folder(folder.clone()),
+        let source = match &own.source {
+            CaSource::SelfSigned(folder) => {
+                AuthoritySource::Files(AuthorityFiles::self_signed(folder, now).context("--data-dir")?)
+            }
+            CaSource::Files(folder) => AuthoritySource::Files(AuthorityFiles::Folder(folder.clone())),
+            CaSource::Secret => {
+                let (client, _) = sources.clients().context("--ca secret: no cluster is read")?;
+                let secrets = AuthoritySecrets::open(client, &settings.sources.root_namespace, now).await;
+                AuthoritySource::Secrets(secrets.context("--ca secret")?)
+            }
         };
-        let texts = files.read().context("--ca")?;
+        Self::with_source(settings, own, source, metrics, now).await.map(Some)
+    }
+
+    /// Opens the authority of a source.
+    async fn with_source(
+        settings: &Settings,
+        own: &CaSettings,
+        mut source: AuthoritySource,
+        metrics: &Arc<Metrics>,
+        now: SystemTime,
+    ) -> Result<(Arc<Self>, CaReload)> {
+        let texts = source.read(&FileReader::default()).await.context("--ca")?;
         let authority = texts.authority(now).context("--ca")?;
         let names = names(settings);
         let serving = authority.server(&names, SERVING, now).context("the certificate of this process")?;
         let ca = Self {
+            roots: watch::Sender::new(authority.roots_pem().into()),
             authority: ArcSwap::from_pointee(authority),
             serving: Arc::new(Serving::new(serving)),
             lifetimes: own.lifetimes,
@@ -67,13 +97,18 @@ impl Ca {
         ca.note_expiry(now);
         let ca = Arc::new(ca);
         let reload =
-            CaReload { ca: ca.clone(), files, state: PolledFiles::new(texts), renew: now + SERVING / 2 };
-        Ok(Some((ca, reload)))
+            CaReload { ca: ca.clone(), source, state: PolledFiles::new(texts), renew: now + SERVING / 2 };
+        Ok((ca, reload))
     }
 
     /// Returns the roots in PEM.
     pub(crate) fn roots_pem(&self) -> String {
         self.authority.load().roots_pem()
+    }
+
+    /// Returns the roots in PEM, now and when they change.
+    pub(crate) fn follow(&self) -> watch::Receiver<Arc<str>> {
+        self.roots.subscribe()
     }
 
     /// Returns the certificate of this process, which the authority signs.
@@ -84,7 +119,9 @@ impl Ca {
     /// Puts an authority in force, and replaces this process's certificate by one of it.
     fn put_in_force(&self, authority: Authority, now: SystemTime) -> Result<()> {
         let serving = authority.server(&self.names, SERVING, now)?;
+        let roots: Arc<str> = authority.roots_pem().into();
         self.authority.store(Arc::new(authority));
+        self.roots.send_if_modified(|before| std::mem::replace(before, roots.clone()) != roots);
         self.serving.replace(serving);
         Ok(())
     }
@@ -107,16 +144,14 @@ impl CaReload {
         Subsystem::new("the certificate authority", StopOrder::Abort).task(|_| async move {
             let reader = FileReader::default();
             loop {
-                tokio::time::sleep(POLL_INTERVAL).await;
-                let files = self.files.clone();
-                let read = reader.run(move || files.read()).await;
-                let read = read.unwrap_or_else(|error| Err(anyhow::anyhow!("reading files: {error}")));
+                tokio::time::sleep(self.source.interval()).await;
+                let read = self.source.read(&reader).await;
                 self.step(read, SystemTime::now());
             }
         })
     }
 
-    /// Puts changed files in force, and replaces this process's certificate when it is time.
+    /// Puts changed key and certificates in force, and replaces this process's certificate when it is time.
     fn step(&mut self, read: Result<AuthorityTexts>, now: SystemTime) {
         let ca = self.ca.clone();
         let outcome = self.state.step(read.map_err(|error| format!("{error:#}")), |texts| {
@@ -125,12 +160,12 @@ impl CaReload {
         match outcome {
             Outcome::Unchanged => {}
             Outcome::Reloaded => {
-                tracing::info!("new files of the certificate authority are in force");
+                tracing::info!("new key and certificates of the certificate authority are in force");
                 self.renew = now + SERVING / 2;
             }
             Outcome::Failed(reason) => tracing::error!(
                 reason,
-                "files of the certificate authority cannot be used; those before stay in force"
+                "key and certificates of the certificate authority cannot be used; those before stay in force"
             ),
         }
         if now >= self.renew {

@@ -38,81 +38,113 @@ fn settings(ca: &str, data: &Path) -> Settings {
     args.check(RegistryTable::default()).unwrap()
 }
 
-fn open(ca: &str, data: &Path) -> Result<(Arc<Ca>, CaReload)> {
+async fn open(ca: &str, data: &Path) -> Result<(Arc<Ca>, CaReload)> {
     let metrics = Arc::new(Metrics::new("test").unwrap());
-    Ca::open(&settings(ca, data), &metrics).map(Option::unwrap)
+    open_with(ca, data, &metrics).await
+}
+
+/// Opens an authority in files.
+async fn open_with(ca: &str, data: &Path, metrics: &Arc<Metrics>) -> Result<(Arc<Ca>, CaReload)> {
+    let settings = settings(ca, data);
+    let own = settings.ca.as_ref().unwrap();
+    let now = SystemTime::now();
+    let files = match &own.source {
+        CaSource::SelfSigned(folder) => AuthorityFiles::self_signed(folder, now)?,
+        CaSource::Files(folder) => AuthorityFiles::Folder(folder.clone()),
+        CaSource::Secret => unreachable!(),
+    };
+    Ca::with_source(&settings, own, AuthoritySource::Files(files), metrics, now).await
+}
+
+async fn step(reload: &mut CaReload, now: SystemTime) {
+    let read = reload.source.read(&FileReader::default()).await;
+    reload.step(read, now);
+}
+
+fn write_key(path: &Path, key: &str) {
+    fs::write(path, key).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 fn write(folder: &TempDir, made: &SelfSigned) {
     fs::write(folder.path().join("ca-cert.pem"), &made.certificate).unwrap();
-    fs::write(folder.path().join("ca-key.pem"), &made.key).unwrap();
+    write_key(&folder.path().join("ca-key.pem"), &made.key);
 }
 
-#[test]
-fn self_signed_root_is_kept_for_this_user_only() {
+#[tokio::test]
+async fn self_signed_root_is_kept_for_this_user_only() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("new/data");
-    let (first, _) = open("self-signed", &data).unwrap();
+    let (first, _) = open("self-signed", &data).await.unwrap();
     let path = data.join("ca.pem");
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(&data).unwrap().mode() & 0o777, 0o700);
     assert_eq!(fs::read_dir(&data).unwrap().count(), 1, "no other file is left");
-    let (second, _) = open("self-signed", &data).unwrap();
+    let (second, _) = open("self-signed", &data).await.unwrap();
     assert_eq!(first.roots_pem(), second.roots_pem(), "a restart keeps the root");
     for mode in [0o640, 0o604, 0o660] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        let error = format!("{:#}", open("self-signed", &data).err().unwrap());
-        assert!(error.contains("others may read it: chmod 600"), "{error}");
+        let error = format!("{:#}", open("self-signed", &data).await.err().unwrap());
+        assert!(error.contains(&format!("(mode {mode:03o}): chmod 600")), "{error}");
     }
 }
 
-#[test]
-fn folder_has_the_names_of_istio_or_of_cert_manager() {
+#[tokio::test]
+async fn folder_has_the_names_of_istio_or_of_cert_manager() {
     let now = SystemTime::now();
     let made = SelfSigned::create(now).unwrap();
     for names in [["ca-cert.pem", "ca-key.pem", "root-cert.pem"], ["tls.crt", "tls.key", "ca.crt"]] {
         let folder = tempfile::tempdir().unwrap();
-        let missing = open(&format!("files={}", folder.path().display()), folder.path());
+        let missing = open(&format!("files={}", folder.path().display()), folder.path()).await;
         let error = format!("{:#}", missing.err().unwrap());
         assert!(error.contains("neither ca-cert.pem and ca-key.pem nor tls.crt and tls.key"), "{error}");
         for (name, text) in names.into_iter().zip([&made.certificate, &made.key, &made.certificate]) {
-            fs::write(folder.path().join(name), text).unwrap();
+            write_key(&folder.path().join(name), text);
         }
-        let texts = AuthorityFiles::Folder(folder.path().to_owned()).read().unwrap();
+        let files = AuthorityFiles::Folder(folder.path().to_owned());
+        let texts = files.read().unwrap();
         let der = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
         assert_eq!(der(&texts.authority(now).unwrap().roots_pem()), der(&made.certificate));
+        for (mode, good) in [(0o400, true), (0o440, true), (0o640, true), (0o644, false), (0o460, false)] {
+            let key = folder.path().join(names[1]);
+            fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+            let read = files.read().map(|_| ()).map_err(|error| format!("{error:#}"));
+            assert_eq!(read.is_ok(), good, "{mode:o}: {read:?}");
+            let expected = format!("(mode {mode:03o}): chmod 640 {}, or defaultMode: 0440", key.display());
+            assert!(read.is_ok() || read.unwrap_err().contains(&expected), "{mode:o}");
+        }
     }
 }
 
-#[test]
-fn new_files_are_put_in_force_and_broken_ones_are_not() {
+#[tokio::test]
+async fn new_files_are_put_in_force_and_broken_ones_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
     let (one, two) = (SelfSigned::create(now).unwrap(), SelfSigned::create(now).unwrap());
     write(&folder, &one);
-    let (ca, mut reload) = open(&format!("files={}", folder.path().display()), folder.path()).unwrap();
+    let (ca, mut reload) = open(&format!("files={}", folder.path().display()), folder.path()).await.unwrap();
     let (first, serving) = (ca.roots_pem(), format!("{:p}", ca.serving.current()));
-    let mut step = || {
-        reload.step(reload.files.read(), now);
+    let mut state = async || {
+        step(&mut reload, now).await;
         (ca.roots_pem(), format!("{:p}", ca.serving.current()), ca.metrics.ca.files_refused.get())
     };
-    assert_eq!(step(), (first.clone(), serving.clone(), 0), "nothing changed");
-    fs::write(folder.path().join("ca-key.pem"), &two.key).unwrap();
-    assert_eq!(step(), (first.clone(), serving.clone(), 0), "the certificate may follow");
-    assert_eq!(step(), (first.clone(), serving.clone(), 1));
+    assert_eq!(state().await, (first.clone(), serving.clone(), 0), "nothing changed");
+    write_key(&folder.path().join("ca-key.pem"), &two.key);
+    assert_eq!(state().await, (first.clone(), serving.clone(), 0), "the certificate may follow");
+    assert_eq!(state().await, (first.clone(), serving.clone(), 1));
     fs::write(folder.path().join("ca-cert.pem"), &two.certificate).unwrap();
-    let (roots, renewed, refused) = step();
+    let (roots, renewed, refused) = state().await;
     assert!(roots != first && renewed != serving && refused == 0);
 }
 
-#[test]
-fn certificate_of_this_process_is_replaced_after_half_of_its_life() {
+#[tokio::test]
+async fn certificate_of_this_process_is_replaced_after_half_of_its_life() {
     let folder = tempfile::tempdir().unwrap();
-    let (ca, mut reload) = open("self-signed", folder.path()).unwrap();
+    let (ca, mut reload) = open("self-signed", folder.path()).await.unwrap();
     let start = reload.renew - SERVING / 2;
     let first = ca.serving.current();
     for (after, renews) in [(SERVING / 2 - Duration::from_secs(1), false), (SERVING / 2, true)] {
-        reload.step(reload.files.read(), start + after);
+        step(&mut reload, start + after).await;
         assert_eq!(!Arc::ptr_eq(&first, &ca.serving.current()), renews, "{after:?}");
     }
     assert_eq!(reload.renew, start + SERVING);
@@ -125,11 +157,10 @@ struct Service {
 }
 
 impl Service {
-    fn new() -> Self {
+    async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let metrics = Arc::new(Metrics::new("test").unwrap());
-        let settings = settings("self-signed", folder.path());
-        let (ca, _) = Ca::open(&settings, &metrics).unwrap().unwrap();
+        let (ca, _) = open_with("self-signed", folder.path(), &metrics).await.unwrap();
         let recorder = Arc::new(PrometheusRecorder::new(metrics));
         let service = CaService::new(ca, Arc::new(Shared::default()), recorder.clone());
         Self { _folder: folder, service, recorder }
@@ -172,7 +203,7 @@ fn impersonating(value: prost_types::value::Kind) -> IstioCertificateRequest {
 #[tokio::test]
 async fn certificate_is_for_the_proven_identity() {
     use prost_types::value::Kind;
-    let service = Service::new();
+    let service = Service::new().await;
     let none = impersonating(Kind::StringValue(String::new()));
     for request in [request(), none, IstioCertificateRequest { validity_duration: 0, ..request() }] {
         let chain = service.call(&[WEB], request.encode_to_vec()).await.unwrap();
@@ -185,7 +216,7 @@ async fn certificate_is_for_the_proven_identity() {
 #[tokio::test]
 async fn errors_have_istiods_codes_and_metrics() {
     use prost_types::value::Kind;
-    let service = Service::new();
+    let service = Service::new().await;
     let long = IstioCertificateRequest { validity_duration: 91 * 86_400, ..request() };
     let bad = IstioCertificateRequest { csr: "no request".into(), ..request() };
     let admin = impersonating(Kind::StringValue("spiffe://cluster.local/ns/kube-system/sa/admin".into()));
@@ -221,7 +252,7 @@ async fn errors_have_istiods_codes_and_metrics() {
 
 #[tokio::test]
 async fn requests_of_an_identity_and_of_an_address_are_limited() {
-    let service = Service::new();
+    let service = Service::new().await;
     // Refused after the limit, and before any signature.
     let request = IstioCertificateRequest { validity_duration: i64::MAX, ..request() }.encode_to_vec();
     let mut codes = Vec::new();

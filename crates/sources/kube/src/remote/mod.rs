@@ -274,7 +274,7 @@ impl Remotes {
                 self.clusters.refuse(key, problems, last_good)
             }
             // This watch never requests statuses.
-            Change::Stored { .. } => {}
+            Change::Stored { .. } | Change::Json { .. } => {}
             Change::Delete(key) => self.clusters.delete(&key),
         }
     }

@@ -195,7 +195,7 @@ impl SourceState {
                 self.events.extend(closed.map(SourceEvent::Apply));
             }
             // This source never requests statuses.
-            Change::Stored { .. } => {}
+            Change::Stored { .. } | Change::Json { .. } => {}
             Change::Delete(key) => {
                 self.set_problems(&key, None, &[], Effective::Written);
                 self.events.push(SourceEvent::Delete(key));

@@ -43,6 +43,12 @@ pub enum Change {
         problems: Vec<Problem>,
         stored: Stored,
     },
+    /// The object is new or differs: for [`Reader::Json`].
+    Json {
+        key: ObjectKey,
+        /// The object as the API server sent it.
+        json: String,
+    },
     /// The object is gone.
     Delete(ObjectKey),
 }
@@ -96,6 +102,9 @@ pub enum Reader {
     Object(Kind),
     /// Objects of that kind together with their status.
     Stored(Kind),
+    /// Objects of that kind as the API server sends them, for writers of other fields than those of the
+    /// model.
+    Json(Kind),
     /// ConfigMaps, one of which has the mesh-wide settings.
     ConfigMaps {
         /// Namespace of the ConfigMap with the mesh-wide settings.
@@ -519,6 +528,11 @@ impl Reflector {
         let good = match self.reader {
             Reader::Object(kind) => self.read_object(kind, &name, json, good, changes),
             Reader::Stored(kind) => self.read_stored(kind, &name, json, changes)?.then_some(NO_REVISION),
+            Reader::Json(kind) => {
+                let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
+                changes.push(Change::Json { key, json: json.to_owned() });
+                Some(NO_REVISION)
+            }
             Reader::ConfigMaps { .. } if self.reader.is_mesh(&name) => {
                 self.read_mesh(json, good.is_some(), changes).then_some(NO_REVISION)
             }
@@ -638,7 +652,7 @@ impl Reflector {
             return;
         }
         let kind = match self.reader {
-            Reader::Object(kind) | Reader::Stored(kind) => kind,
+            Reader::Object(kind) | Reader::Stored(kind) | Reader::Json(kind) => kind,
             Reader::ConfigMaps { .. } if self.reader.is_mesh(name) => {
                 changes
                     .extend([MeshFile::Config, MeshFile::Networks].map(|which| Change::Delete(which.key())));

@@ -36,6 +36,7 @@ fn short(changes: &[Change]) -> Vec<String> {
     let name = |change: &Change| match change {
         Change::Apply { object, .. } => format!("+{}", object.key().name),
         Change::Stored { key, stored, .. } => format!("={}@{}", key.name, stored.version),
+        Change::Json { key, json } => format!("={} {json}", key.name),
         Change::Delete(key) => format!("-{}", key.name),
         Change::Rejected { key, last_good, .. } => {
             format!("!{}{}", key.name, if *last_good { " (last good)" } else { "" })
@@ -130,6 +131,16 @@ fn pages_are_read_to_the_end_where_streams_are_not_known() {
     let (changes, _) =
         reflector.page(r#"{"metadata":{"resourceVersion":"9"},"items":null}"#, Instant::now()).unwrap();
     assert_eq!(short(&changes), ["-a", "-b"]);
+}
+
+#[test]
+fn objects_in_json_are_passed_as_they_are() {
+    let mut reflector = Reflector::new(Reader::Json(Kind::ConfigMap), "cluster test".into());
+    reflector.list_started();
+    let map = r#"{"metadata":{"name":"a","namespace":"shop","resourceVersion":"1"},"data":{"any":"text"}}"#;
+    assert_eq!(handle_line(&mut reflector, &event("ADDED", map)).0, [format!("=a {map}")]);
+    assert!(handle_line(&mut reflector, &event("MODIFIED", map)).0.is_empty(), "the version is known");
+    assert_eq!(handle_line(&mut reflector, &event("DELETED", map)).0, ["-a"]);
 }
 
 #[test]
@@ -556,7 +567,7 @@ impl Both {
                 Change::Delete(key) => {
                     self.reader.remove(&*key.name).expect("only what is there is deleted");
                 }
-                Change::Rejected { .. } | Change::Stored { .. } => {
+                Change::Rejected { .. } | Change::Stored { .. } | Change::Json { .. } => {
                     panic!("all are good, and none is with status")
                 }
             }
