@@ -1,5 +1,5 @@
-//! The certificate authority of the mesh: its files or Secrets, the certificate that it signs for this process,
-//! the service that signs for workloads, and the ConfigMaps with its roots.
+//! The certificate authority of the mesh: its files or Secrets, the certificate that it signs for this
+//! process, the service that signs for workloads, and the ConfigMaps with its roots.
 
 mod files;
 pub(super) mod roots;
