@@ -4,7 +4,7 @@
 
 mod support;
 
-use pilotfish_testkit::real::{Authority, Pilotfish, Tunnel, free_port};
+use pilotfish_testkit::real::{Authority, Pilotfish, Tunnel, eventually, free_port};
 use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, SanType};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use support::certificates::{create_with, der};
 use support::delta::{Proxy, node};
 use tempfile::TempDir;
+use tokio::process::Command;
 use tonic::{Code, Status};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pilotfish");
@@ -127,6 +128,35 @@ async fn a_workload_obtains_a_certificate_connects_and_renews_across_a_restart()
     connect(&tunnel).await;
     let (_, after) = obtain(tunnel.port()).await;
     assert_eq!(der(&after), der(&root), "a restart keeps the root");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_see_the_authority_and_rotate_its_root() {
+    let first = Authority::new();
+    let mesh = Mesh::start(&first, "self-signed").await;
+    let ca = async |arguments: &[&str]| {
+        let done = Command::new(BINARY).arg("ca").args(arguments).output().await.unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let server = format!("127.0.0.1:{}", mesh.pilotfish.admin_port());
+    let kept = std::fs::read_to_string(mesh.file()).unwrap();
+    assert_eq!(der(&ca(&["roots", "--admin-address", &server]).await), der(&kept));
+    let data = mesh.folder.path().join("data");
+    let begun = ca(&["rotate", "--data-dir", data.to_str().unwrap(), "--overlap", "1h"]).await;
+    assert!(begun.contains("The new root is distributed. It signs from 20"), "{begun}");
+    let shown = eventually("the control plane follows", || async {
+        let shown = ca(&["status", "--admin-address", &server]).await;
+        if shown.contains("rotation: distributing") { Ok(shown) } else { Err(shown) }
+    })
+    .await;
+    assert_eq!(shown.matches("O=Pilotfish, CN=Mesh root").count(), 3, "{shown}");
+
+    // A client gets both roots, and trusts the old one until then.
+    let tunnel = mesh.tunnel(&kept, Some(&first.workload(SHOP_WEB))).await;
+    let (certificate, roots) = obtain(tunnel.port()).await;
+    assert_eq!(CertificateDer::pem_slice_iter(roots.as_bytes()).count(), 2);
+    connect(&mesh.tunnel(&roots, Some(&certificate)).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

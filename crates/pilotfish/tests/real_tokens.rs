@@ -6,8 +6,9 @@
 
 mod support;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use pilotfish_testkit::real::{
     ApiServer, ApiServerOptions, Envoy, EnvoyOptions, Pilotfish, Tunnel, eventually, free_port,
@@ -19,6 +20,7 @@ use std::time::Duration;
 use support::certificates::{create_with, der};
 use support::delta::{Proxy, node};
 use support::kube::{BINARY, cluster, kept_authority, token};
+use tokio::process::Command;
 
 const GROUP: &str = "
 apiVersion: networking.istio.io/v1
@@ -306,6 +308,58 @@ fn der_of(text: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok).collect()
 }
 
+/// Rotates the root `old` of the replicas, stage by stage.
+async fn rotate(server: &ApiServer, replicas: &[&Pilotfish], old: &str) {
+    let kubeconfig = server.kubeconfig();
+    let rotate = || {
+        let mut command = Command::new(BINARY);
+        command.args(["ca", "rotate", "--overlap", "1h", "--kubeconfig"]).arg(&kubeconfig);
+        command.output()
+    };
+    let done = rotate().await.unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let again = String::from_utf8(rotate().await.unwrap().stderr).unwrap();
+    assert!(again.contains("a rotation of the root is under way"), "{again}");
+
+    let first = has_stage(replicas, Some("distributing"), 2).await;
+    let both = first["roots"].as_str().unwrap().to_owned();
+    assert!(both.starts_with(old), "the old root signs");
+    has_roots(server, &["istio-system", "late"], &both).await;
+    end_stage(server).await;
+    let second = has_stage(replicas, Some("overlapping"), 2).await;
+    assert_ne!(first["certificates"][0]["serial"], second["certificates"][0]["serial"]);
+    end_stage(server).await;
+    let third = has_stage(replicas, None, 1).await;
+    assert_eq!(second["certificates"][0]["serial"], third["certificates"][0]["serial"]);
+    has_roots(server, &["istio-system", "late"], third["roots"].as_str().unwrap()).await;
+}
+
+/// Waits until all replicas have reached a stage, with this number of roots; returns what the last one shows.
+async fn has_stage(replicas: &[&Pilotfish], stage: Option<&str>, roots: usize) -> serde_json::Value {
+    let mut last = serde_json::Value::Null;
+    for replica in replicas {
+        last = eventually("the stage is reached", || async {
+            let page = replica.json("/api/v1/ca").await;
+            let found = der_of(page["roots"].as_str().unwrap()).len();
+            let is_there = page["rotation"]["stage"].as_str() == stage && found == roots;
+            if is_there { Ok(page) } else { Err(page.to_string()) }
+        })
+        .await;
+    }
+    last
+}
+
+/// Sets the end of the rotation's stage to the past.
+async fn end_stage(server: &ApiServer) {
+    let api: Api<Secret> = Api::namespaced(server.client(), "istio-system");
+    let mut secret = api.get("istio-ca-secret").await.unwrap();
+    let text = entry(&secret, "pilotfish-rotation");
+    let lines = text.lines().map(|line| if line.starts_with("until: ") { "until: 1" } else { line });
+    let text = lines.map(|line| format!("{line}\n")).collect::<String>();
+    secret.data.as_mut().unwrap().insert("pilotfish-rotation".into(), ByteString(text.into_bytes()));
+    api.replace("istio-ca-secret", &PostParams::default(), &secret).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istiod() {
     let Some(server) = cluster().await else { return };
@@ -341,6 +395,11 @@ async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istio
     maps.delete("istio-ca-root-cert", &DeleteParams::default()).await.unwrap();
     has_roots(&server, &["shop"], &root).await;
 
+    rotate(&server, &[&first, &second], &root).await;
+    let rotated = secret(&server, "istio-system", "istio-ca-secret").await;
+    let root = entry(&rotated, "root-cert.pem");
+    signed(one, &root, &good).await.unwrap();
+
     // A plug-in authority wins over the self-signed one, and both replicas follow.
     let plugged_in = IstiodSecret::new("istio-system", "cacerts");
     plugged_in.apply(&server).await;
@@ -366,7 +425,9 @@ async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istio
     assert_eq!(der(chain.last().unwrap()), der(&istiods.root));
     assert_eq!(secret(&server, "taken-over", "istio-ca-secret").await, before, "it is not written");
 
-    for (pilotfish, secret) in [(&first, &created), (&second, &created), (&third, &before)] {
+    for (pilotfish, secret) in
+        [(&first, &created), (&second, &created), (&second, &rotated), (&third, &before)]
+    {
         let key = entry(secret, "ca-key.pem");
         let line = key.lines().nth(1).unwrap();
         let log = std::fs::read_to_string(pilotfish.log()).unwrap();

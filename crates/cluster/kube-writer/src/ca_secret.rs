@@ -16,6 +16,8 @@ pub const PLUGGED_IN: &str = "cacerts";
 pub const SELF_SIGNED: &str = "istio-ca-secret";
 /// Type of the latter.
 const TYPE: &str = "istio.io/ca-root";
+/// Entry with the rotation of a self-signed root, which istiod does not read.
+pub const ROTATION: &str = "pilotfish-rotation";
 /// Timeout of one request.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -23,6 +25,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CaSecret {
     pub entries: BTreeMap<String, Vec<u8>>,
+    /// Version that was read, for [`replace`].
+    pub version: Option<String>,
 }
 
 /// Shows names of entries only.
@@ -34,9 +38,10 @@ impl fmt::Debug for CaSecret {
 
 impl From<Secret> for CaSecret {
     fn from(secret: Secret) -> Self {
+        let version = secret.metadata.resource_version;
         let entries = secret.data.unwrap_or_default().into_iter();
         let entries = entries.filter(|(_, bytes)| !bytes.0.is_empty());
-        Self { entries: entries.map(|(name, bytes)| (name, bytes.0)).collect() }
+        Self { entries: entries.map(|(name, bytes)| (name, bytes.0)).collect(), version }
     }
 }
 
@@ -63,6 +68,28 @@ pub async fn create(
     match within(ANSWER, api.create(&PostParams::default(), &self_signed(certificate, key))).await {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::Conflict => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the entries of the Secret [`SELF_SIGNED`], if it still has this version. Returns false if it was
+/// changed or deleted in the meantime.
+///
+/// # Errors
+/// When the API server does not answer or refuses.
+pub async fn replace(client: &Client, namespace: &str, secret: &CaSecret) -> Result<bool, RequestError> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let entries = secret.entries.iter();
+    let data = entries.map(|(name, bytes)| (name.clone(), ByteString(bytes.clone()))).collect();
+    let metadata = ObjectMeta {
+        name: Some(SELF_SIGNED.to_owned()),
+        resource_version: secret.version.clone(),
+        ..ObjectMeta::default()
+    };
+    let object = Secret { metadata, data: Some(data), type_: Some(TYPE.to_owned()), ..Secret::default() };
+    match within(ANSWER, api.replace(SELF_SIGNED, &PostParams::default(), &object)).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.class, ErrorClass::Conflict | ErrorClass::Gone) => Ok(false),
         Err(error) => Err(error),
     }
 }

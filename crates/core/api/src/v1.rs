@@ -3,6 +3,7 @@
 //! Lists are paginated ([`Page`]); a query without an answer returns a [`Failure`]. Fields are never removed.
 
 mod around;
+mod ca;
 mod config;
 mod failure;
 mod history;
@@ -20,6 +21,7 @@ pub use around::{
     Caller, Destination, LocalityRow, NamespaceLink, NamespaceMap, NamespaceRow, RouteRow, RoutedService,
     ServiceDetail, ServiceMap, ServiceRoute,
 };
+pub use ca::{CaCertificate, CaRole, CaRotation, CertificateAuthority};
 pub use config::{ConfigResource, NodeRequest, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};
 pub use history::{Change, Changed, History, Outcome, Refusals};

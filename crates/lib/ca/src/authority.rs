@@ -39,11 +39,42 @@ pub struct AuthorityPem<'a> {
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, AuthorityKey>,
+    /// The certificate that signs.
+    signing: CertificateDer<'static>,
     /// Certificates that follow a signed one, without the roots.
     chain: Vec<CertificateDer<'static>>,
     roots: Vec<CertificateDer<'static>>,
     expires: SystemTime,
     root_expires: SystemTime,
+}
+
+/// Part that a certificate has in an authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateRole {
+    /// It signs; a self-signed one is a root as well.
+    Signing,
+    /// It leads from the signing one to the roots.
+    Chain,
+    /// Clients trust it.
+    Root,
+}
+
+/// Description of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateInfo {
+    pub role: CertificateRole,
+    pub subject: String,
+    /// Serial number in hexadecimal digits.
+    pub serial: String,
+    pub expires: SystemTime,
+}
+
+impl CertificateInfo {
+    fn of(role: CertificateRole, der: &CertificateDer<'_>) -> Result<Self, String> {
+        let parsed = parse(der)?;
+        let serial = parsed.tbs_certificate.serial.to_str_radix(16);
+        Ok(Self { role, subject: parsed.subject().to_string(), serial, expires: expiry(der)? })
+    }
 }
 
 impl Authority {
@@ -75,7 +106,7 @@ impl Authority {
         };
         let issuer = Issuer::from_ca_cert_der(&signing, key)
             .map_err(|error| certificate_error(own.origin, error.to_string()))?;
-        let authority = Self { issuer, chain, roots, expires, root_expires };
+        let authority = Self { issuer, signing, chain, roots, expires, root_expires };
         let fail = |reason| AuthorityError::Chain { origin: own.origin.into(), reason };
         authority.check_trial(now).map_err(fail)?;
         Ok(authority)
@@ -125,6 +156,18 @@ impl Authority {
     #[must_use]
     pub fn roots_pem(&self) -> String {
         self.roots.iter().map(pem_of).collect()
+    }
+
+    /// Describes the certificates: the signing one first, then its chain, then the roots.
+    ///
+    /// # Errors
+    /// When one cannot be parsed; then verification would fail as well.
+    pub fn certificates(&self) -> Result<Vec<CertificateInfo>, String> {
+        use CertificateRole::{Chain, Root, Signing};
+        let chain = self.chain.iter().filter(|certificate| **certificate != self.signing);
+        let all = [(Signing, &self.signing)].into_iter().chain(chain.map(|certificate| (Chain, certificate)));
+        let all = all.chain(self.roots.iter().map(|certificate| (Root, certificate)));
+        all.map(|(role, certificate)| CertificateInfo::of(role, certificate)).collect()
     }
 
     /// Returns the expiry of the certificate that signs.

@@ -42,6 +42,12 @@ pub enum AuthorityError {
         origin: String,
         reason: String,
     },
+    /// A rotation cannot begin before the last one has ended.
+    #[error("a rotation of the root is under way")]
+    Rotating,
+    /// The overlap of a rotation ends beyond all times.
+    #[error("the overlap of the rotation is too long")]
+    Overlap,
     /// A new authority cannot be created.
     #[error("an authority cannot be created: {0}")]
     Create(String),

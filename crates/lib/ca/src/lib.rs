@@ -16,15 +16,17 @@ mod error;
 mod key;
 mod lifetime;
 mod request;
+mod rotation;
 mod self_signed;
 mod serving;
 #[cfg(test)]
 mod tests;
 
-pub use authority::{Authority, AuthorityPem};
+pub use authority::{Authority, AuthorityPem, CertificateInfo, CertificateRole};
 pub use bundle::join_roots;
 pub use error::{AuthorityError, RequestError, SignError};
 pub use lifetime::Lifetimes;
 pub use request::{CertificateRequest, MAX_REQUEST_BYTES};
+pub use rotation::{RootState, Rotation, RotationStage};
 pub use self_signed::SelfSigned;
 pub use serving::Serving;

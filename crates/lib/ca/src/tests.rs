@@ -457,3 +457,18 @@ fn joined_roots_have_each_certificate_once_and_nothing_else() {
     assert_eq!(joined, format!("{}{}", one.certificate, two.certificate));
     assert_eq!(unusable, [1, 3, 4], "a text with a key is left out");
 }
+
+#[test]
+fn certificates_are_described_by_their_part() {
+    let now = SystemTime::now();
+    let made = SelfSigned::create(now).unwrap();
+    let certificate = Pem { origin: "cert", text: made.certificate.as_bytes() };
+    let key = Pem { origin: "key", text: made.key.as_bytes() };
+    let authority =
+        Authority::from_pem(&AuthorityPem { certificate, key, chain: None, roots: None }, now).unwrap();
+    let [signing, root] = authority.certificates().unwrap().try_into().unwrap();
+    assert_eq!((signing.role, root.role), (CertificateRole::Signing, CertificateRole::Root));
+    assert_eq!(signing.subject, "O=Pilotfish, CN=Mesh root");
+    assert!(signing.serial == root.serial && (20..=32).contains(&signing.serial.len()), "{signing:?}");
+    assert_eq!(signing.expires, authority.expires());
+}

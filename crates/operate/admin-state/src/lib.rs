@@ -38,6 +38,7 @@ use config_dump::config_dump;
 use parking_lot::Mutex;
 use pilotfish_admin::{ControlPlane, ProblemLines};
 use pilotfish_api as api;
+use pilotfish_api::v1::CertificateAuthority;
 use pilotfish_config::{Effective, ProblemReport, Severity};
 use pilotfish_control_plane::control::ControlMessage;
 use pilotfish_control_plane::control::{self, Shared};
@@ -57,6 +58,9 @@ use tokio::sync::mpsc;
 /// Version of the program: its crates share one.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Function that returns the present state of the certificate authority.
+pub type CaView = dyn Fn() -> CertificateAuthority + Send + Sync;
+
 /// Running control plane, as the admin API sees it.
 pub struct AdminState {
     /// Newest state of the control loop.
@@ -70,6 +74,8 @@ pub struct AdminState {
     pub webhooks: Option<WebhookView>,
     /// Registrar of self-registering services, if registration is enabled.
     pub registrar: Option<Registrar>,
+    /// View of the certificate authority, if there is one.
+    pub ca: Option<Box<CaView>>,
     /// Sender to the control loop, for as long as it runs.
     pub control: mpsc::WeakSender<ControlMessage>,
     /// Cached refusals of proxies.

@@ -5,9 +5,9 @@ use super::proxies::{REFUSALS, add_objects, add_sharers, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan, unconnected, waiting};
 use pilotfish_admin::{Abandoned, ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, ChangeProgress, Dropped, Failure, FailureKind, GuardAcceptance, History,
-    LogFilter, MemoryKind, NamespaceMap, NodeRequest, Overview, Plan, PlanRequest, Proxy, ProxyConfig,
-    ServiceDetail, ServiceMap, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
+    Acknowledgement, CertificateAuthority, Change, ChangeProgress, Dropped, Failure, FailureKind,
+    GuardAcceptance, History, LogFilter, MemoryKind, NamespaceMap, NodeRequest, Overview, Plan, PlanRequest,
+    Proxy, ProxyConfig, ServiceDetail, ServiceMap, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_control_plane::record::Recordable;
 use pilotfish_explain as explain;
@@ -180,6 +180,13 @@ impl Operations for AdminState {
         }
         let failure = Failure::new(FailureKind::NotFound, format!("{source:?} holds nothing back"));
         Err(failure.hint("pilotfish registries --status names what is held back, and where"))
+    }
+
+    fn certificate_authority(&self) -> Result<CertificateAuthority, Failure> {
+        self.ca.as_ref().map(|view| view()).ok_or_else(|| {
+            let failure = Failure::new(FailureKind::NotFound, "no certificates are signed");
+            failure.hint("pilotfish serve --ca names a certificate authority")
+        })
     }
 
     fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure> {

@@ -13,9 +13,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router, middleware};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, ChangeProgress, Failure, FailureKind, GuardAcceptance, History, LogFilter,
-    Memory, MemoryKind, NamespaceMap, NodeRequest, ObjectName, Overview, Page, Plan, PlanRequest, Proxy,
-    ProxyConfig, Section, ServiceDetail, ServiceMap, ServiceRow, Status, Why, WhyEndpoint, WhyObject,
+    Acknowledgement, CertificateAuthority, Change, ChangeProgress, Failure, FailureKind, GuardAcceptance,
+    History, LogFilter, Memory, MemoryKind, NamespaceMap, NodeRequest, ObjectName, Overview, Page, Plan,
+    PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceMap, ServiceRow, Status, Why,
+    WhyEndpoint, WhyObject,
 };
 use pilotfish_model::{Object, ServiceKey};
 use serde::de::DeserializeOwned;
@@ -125,6 +126,12 @@ pub trait Operations: Send + Sync + 'static {
     /// # Errors
     /// If the source holds nothing back.
     fn accept_loss(&self, source: &str) -> Result<GuardAcceptance, Failure>;
+
+    /// The certificate authority of the mesh.
+    ///
+    /// # Errors
+    /// If no certificates are signed.
+    fn certificate_authority(&self) -> Result<CertificateAuthority, Failure>;
 
     /// Services that an address is an endpoint of.
     ///
@@ -245,6 +252,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/samples", get(samples::<C>))
         .route("/memory", get(memory::<C>))
         .route("/log", get(log::<C>).merge(change_log::<C>()))
+        .route("/ca", get(certificate_authority::<C>))
         .route("/guard", accept_guard::<C>())
         .route("/history", get(history::<C>))
         .route("/history/{revision}", get(change::<C>))
@@ -538,6 +546,10 @@ async fn set_log<C: ControlPlane + Operations>(
 ) -> Response {
     let asked = question("the log level", &headers, &body);
     answer(asked.and_then(|LogFilter { filter, .. }| admin.plane.set_log(&filter)))
+}
+
+async fn certificate_authority<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    answer(admin.plane.certificate_authority())
 }
 
 async fn accept_loss<C: ControlPlane + Operations>(

@@ -54,6 +54,12 @@ pub(super) const REGISTRIES: &str = "Examples:
   pilotfish registries --status                        how those of a running control plane are:
                                                        synced, failing, their lag";
 
+pub(super) const CA: &str = "Examples:
+  pilotfish ca status                                  certificates, their expiry, a rotation
+  pilotfish ca roots > roots.pem
+  pilotfish ca rotate --data-dir data --overlap 24h    of --ca self-signed
+  pilotfish ca rotate --kubernetes                     of --ca secret";
+
 pub(super) const DEMO: &str = "Examples:
   pilotfish demo                                 then edit examples/shop/routes.yaml and watch
   pilotfish demo --envoy /usr/local/bin/envoy --rate 100";

@@ -25,7 +25,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "profile",
         ],
     ),
-    ("Change", &["validate", "plan", "compare", "wait", "log"]),
+    ("Change", &["validate", "plan", "compare", "wait", "log", "ca"]),
     ("Kubernetes", &["inject", "crds", "remote-secret", "istio-iptables"]),
     ("Tools", &["bootstrap", "record", "replay", "bench", "completion", "man", "version", "help"]),
 ];

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod ca;
 mod cluster;
 mod crds;
 mod environment;
@@ -20,6 +21,7 @@ mod validate;
 mod why_files;
 
 use crate::cli::bench::Bench;
+use crate::cli::ca::Ca;
 use crate::cli::crds::Crds;
 use crate::cli::inject::Inject;
 use crate::cli::register::Register;
@@ -35,7 +37,7 @@ use crate::settings::ServeArgs;
 use crate::sync::{self, SyncPolaris};
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
-use pilotfish_cli::{Commands, PlanArgs};
+use pilotfish_cli::{Commands, PlanArgs, show_ca_roots, show_ca_status};
 use pilotfish_log::{self as logging, Logging};
 use pilotfish_node::bootstrap::Bootstrap;
 use pilotfish_node::interception::IstioIptables;
@@ -74,6 +76,9 @@ enum Command {
     /// List the types of registries and the options of one; with --status, those that run
     #[command(after_help = examples::REGISTRIES)]
     Registries(Registries),
+    /// Show or rotate the certificate authority of the mesh
+    #[command(subcommand, after_help = examples::CA)]
+    Ca(Ca),
     /// Show the effect of a change before it is made: proxies, resources, dangers
     #[command(after_help = examples::PLAN)]
     Plan(Box<PlanArgs>),
@@ -202,6 +207,15 @@ impl Cli {
                 run_to(async { Ok(registries.show_status().await?) })
             }
             Command::Registries(registries) => good(registries.run(&table, &mut out)),
+            Command::Ca(Ca::Rotate(rotate)) => run(async { rotate.run(&mut out).await }),
+            Command::Ca(Ca::Status(shown)) => {
+                drop(out);
+                run_to(async { Ok(show_ca_status(&shown).await?) })
+            }
+            Command::Ca(Ca::Roots(shown)) => {
+                drop(out);
+                run_to(async { Ok(show_ca_roots(&shown).await?) })
+            }
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
             Command::Replay(replay) => replay.run(),
             Command::IstioIptables(iptables) => good(iptables.run(&mut out)),

@@ -38,7 +38,7 @@ use ca::Ca;
 use parking_lot::Mutex;
 use pilotfish_admin::{Access, Feed, Metrics};
 use pilotfish_admin_state::istioctl::{self, Answerer, Budget, Questions};
-use pilotfish_admin_state::{AdminState, LastNode, Refusals, send_events};
+use pilotfish_admin_state::{AdminState, CaView, LastNode, Refusals, send_events};
 use pilotfish_control_plane::control::{Control, Outputs, RemoteRegistries, Shared};
 use pilotfish_control_plane::likely_causes::{self, Refused};
 use pilotfish_control_plane::resources::{
@@ -126,6 +126,7 @@ impl Bound {
             translator,
             webhooks: webhooks.as_ref().map(Webhooks::view),
             registrar: registration.as_ref().map(Registration::registrar),
+            ca: ca.as_ref().map(ca_view),
             control: messages.downgrade(),
             refusals: Refusals::default(),
             last_node: LastNode::default(),
@@ -217,6 +218,12 @@ fn pages(
 async fn bind_admin(address: SocketAddr) -> Result<pilotfish_admin::Bound> {
     let bound = pilotfish_admin::Bound::bind(address).await;
     bound.map_err(|error| with_flag(error, "--admin-address"))
+}
+
+/// Returns the view of the certificate authority for the admin API.
+fn ca_view(ca: &Arc<Ca>) -> Box<CaView> {
+    let ca = ca.clone();
+    Box::new(move || ca.view())
 }
 
 /// Returns the subsystems that read certificates again.

@@ -37,6 +37,16 @@ impl<T: PartialEq> PolledFiles<T> {
         matches!(self.failure, Some(Some(_)))
     }
 
+    /// Contents in force.
+    pub(crate) fn in_force(&self) -> &T {
+        &self.in_force
+    }
+
+    /// Reason why the newest files cannot be used, if that has lasted for two polls.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_ref()?.as_deref()
+    }
+
     /// Compares the contents read with those in force. A failure is reported only if it lasts until the next
     /// poll, because certificate and key do not match while they are written one after the other.
     pub(crate) fn step(

@@ -344,6 +344,10 @@ impl Operations for Fixture {
         Ok(v1::GuardAcceptance { source: source.into() })
     }
 
+    fn certificate_authority(&self) -> Result<v1::CertificateAuthority, Failure> {
+        Ok(v1::CertificateAuthority { source: "ca.pem".into(), signed: 7, ..Default::default() })
+    }
+
     fn why_object(&self, object: &str) -> Result<v1::WhyObject, Failure> {
         Ok(v1::WhyObject { object: object.into(), ..v1::WhyObject::default() })
     }

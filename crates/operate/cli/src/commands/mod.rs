@@ -1,3 +1,4 @@
+mod ca;
 pub(crate) mod compare;
 mod config;
 mod endpoints;
@@ -69,6 +70,7 @@ pub enum Commands {
     Why(Box<why::Why>),
 }
 
+pub use ca::{show_roots as show_ca_roots, show_status as show_ca_status};
 /// Shows the registries of a running control plane.
 pub use registries::show as show_registries;
 pub use shown::Shown;

@@ -1,7 +1,7 @@
 //! Files of the certificate authority.
 
 use anyhow::{Context, Result, bail};
-use pilotfish_ca::{Authority, AuthorityPem, SelfSigned};
+use pilotfish_ca::{Authority, AuthorityPem, RootState, Rotation, SelfSigned};
 use pilotfish_identity::Pem;
 use pilotfish_runtime::{RegularFile, RegularFileError};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -44,6 +44,7 @@ pub(super) struct AuthorityTexts {
     key: Text,
     chain: Option<Text>,
     roots: Option<Text>,
+    rotation: Option<Rotation>,
 }
 
 /// One of the texts, with the path of its file or the entry of its Secret.
@@ -60,6 +61,11 @@ impl Text {
 }
 
 impl AuthorityFiles {
+    /// Returns the file of a self-signed authority in this folder.
+    pub(super) fn kept_in(folder: &Path) -> Self {
+        Self::Single(folder.join(SELF_SIGNED))
+    }
+
     /// Returns the file of a self-signed authority in this folder, and creates both if they do not exist.
     ///
     /// # Errors
@@ -85,7 +91,11 @@ impl AuthorityFiles {
             Self::Single(path) => {
                 let text = read_key(path, OWNER_ONLY)?;
                 let text = text.with_context(|| format!("{} is missing", path.display()))?;
-                Ok(AuthorityTexts { certificate: text.clone(), key: text, chain: None, roots: None })
+                let pem = str::from_utf8(&text.bytes).with_context(|| text.path.clone())?;
+                let rotation = Rotation::in_pem(pem).map_err(anyhow::Error::msg);
+                let rotation = rotation.with_context(|| text.path.clone())?;
+                let (certificate, roots) = (text.clone(), Some(text.clone()));
+                Ok(AuthorityTexts { certificate, key: text, chain: None, roots, rotation })
             }
             Self::Folder(folder) => AuthorityTexts::of(&folder.display().to_string(), |name| {
                 let path = folder.join(name);
@@ -122,7 +132,23 @@ impl AuthorityTexts {
             key: needed(key)?,
             chain: read(chain)?,
             roots: read(roots)?,
+            rotation: None,
         })
+    }
+
+    /// Returns the texts with the rotation that is under way.
+    pub(super) fn with_rotation(self, rotation: Option<Rotation>) -> Self {
+        Self { rotation, ..self }
+    }
+
+    /// Returns the rotation that is under way.
+    pub(super) fn rotation(&self) -> Option<&Rotation> {
+        self.rotation.as_ref()
+    }
+
+    /// Returns the file or Secret of the certificate that signs.
+    pub(super) fn origin(&self) -> &str {
+        &self.certificate.path
     }
 
     /// Returns the authority of these texts.
@@ -138,6 +164,31 @@ impl AuthorityTexts {
         };
         Ok(Authority::from_pem(&texts, now)?)
     }
+}
+
+/// Reads the state of a self-signed authority in this file.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn read_state(path: &Path) -> Result<RootState> {
+    let text = read_key(path, OWNER_ONLY)?.with_context(|| format!("{} is missing", path.display()))?;
+    let pem = str::from_utf8(&text.bytes).with_context(|| text.path.clone())?;
+    RootState::from_pem(pem).map_err(anyhow::Error::msg).with_context(|| text.path.clone())
+}
+
+/// Replaces the file of a self-signed authority, if it still has the state `before`.
+///
+/// # Errors
+/// When it cannot be written, or was changed.
+pub(super) fn replace_state(path: &Path, before: &RootState, after: &RootState) -> Result<()> {
+    let at = || path.display().to_string();
+    let new = write_new(path, after.to_pem().as_bytes()).with_context(at)?;
+    if read_state(path)? != *before {
+        fs::remove_file(&new).with_context(at)?;
+        bail!("{} was changed in the meantime", path.display());
+    }
+    fs::rename(&new, path).with_context(at)?;
+    sync_folder(path).with_context(at)
 }
 
 /// Reads the file of a key; `None` if it does not exist.
@@ -177,6 +228,18 @@ fn read(path: &Path) -> Result<Option<(Text, u32)>> {
 
 /// Creates a file for this user only, complete or not at all. If another process was faster, its file stays.
 fn create(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = write_new(path, content)?;
+    let linked = match fs::hard_link(&new, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    };
+    fs::remove_file(&new)?;
+    linked?;
+    sync_folder(path)
+}
+
+/// Writes a file for this user only beside the one of this path, and returns its path.
+fn write_new(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -185,12 +248,10 @@ fn create(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(content)?;
     file.sync_all()?;
-    let linked = match fs::hard_link(&new, path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        linked => linked,
-    };
-    fs::remove_file(&new)?;
-    linked?;
+    Ok(new)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::File::open(folder)?.sync_all()
 }

@@ -3,8 +3,10 @@
 
 mod files;
 pub(super) mod roots;
+pub(crate) mod rotate;
 pub(crate) mod service;
 mod source;
+mod view;
 
 use super::polled_files::{Outcome, PolledFiles};
 use super::sources::Sources;
@@ -14,7 +16,8 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use files::{AuthorityFiles, AuthorityTexts};
 use pilotfish_admin::Metrics;
-use pilotfish_ca::{Authority, Lifetimes, Serving};
+use pilotfish_api::v1::CertificateAuthority;
+use pilotfish_ca::{Authority, Lifetimes, Rotation, Serving};
 use pilotfish_runtime::FileReader;
 pub(crate) use service::CaService;
 use source::{AuthoritySecrets, AuthoritySource};
@@ -27,6 +30,9 @@ use tokio::sync::watch;
 /// Validity of this process's own certificate, which is replaced after half of it.
 const SERVING: Duration = Duration::from_secs(24 * 3600);
 
+/// Pause after a failed try to reach the next stage of a rotation.
+const ROTATION_RETRY: Duration = Duration::from_secs(60);
+
 /// The authority in force.
 pub(crate) struct Ca {
     authority: ArcSwap<Authority>,
@@ -34,9 +40,28 @@ pub(crate) struct Ca {
     roots: watch::Sender<Arc<str>>,
     serving: Arc<Serving>,
     lifetimes: Lifetimes,
+    standing: ArcSwap<Standing>,
     /// DNS names and addresses of this process.
     names: BTreeSet<String>,
     metrics: Arc<Metrics>,
+}
+
+/// State of the authority for operators.
+#[derive(Clone, Default)]
+struct Standing {
+    /// File or Secret of the certificate that signs.
+    source: String,
+    /// Stage of a rotation, and its end.
+    rotation: Option<(&'static str, SystemTime)>,
+    /// Reason why the newest key and certificates are not in force.
+    failure: Option<String>,
+}
+
+impl Standing {
+    fn of(texts: &AuthorityTexts) -> Self {
+        let rotation = texts.rotation().map(|rotation| (rotation.stage(), rotation.until));
+        Self { source: texts.origin().to_owned(), rotation, failure: None }
+    }
 }
 
 /// Reloading of the authority's files or Secrets, and replacement of this process's certificate.
@@ -46,6 +71,8 @@ pub(crate) struct CaReload {
     state: PolledFiles<AuthorityTexts>,
     /// Time at which the certificate in force is replaced.
     renew: SystemTime,
+    /// Time of the next try to reach the next stage of a rotation.
+    retry: SystemTime,
 }
 
 impl Ca {
@@ -91,13 +118,14 @@ impl Ca {
             authority: ArcSwap::from_pointee(authority),
             serving: Arc::new(Serving::new(serving)),
             lifetimes: own.lifetimes,
+            standing: ArcSwap::from_pointee(Standing::of(&texts)),
             names,
             metrics: metrics.clone(),
         };
         ca.note_expiry(now);
         let ca = Arc::new(ca);
-        let reload =
-            CaReload { ca: ca.clone(), source, state: PolledFiles::new(texts), renew: now + SERVING / 2 };
+        let (state, renew) = (PolledFiles::new(texts), now + SERVING / 2);
+        let reload = CaReload { ca: ca.clone(), source, state, renew, retry: now };
         Ok((ca, reload))
     }
 
@@ -109,6 +137,11 @@ impl Ca {
     /// Returns the roots in PEM, now and when they change.
     pub(crate) fn follow(&self) -> watch::Receiver<Arc<str>> {
         self.roots.subscribe()
+    }
+
+    /// Returns the state of the authority for operators.
+    pub(crate) fn view(&self) -> CertificateAuthority {
+        view::view(&self.authority.load(), &self.standing.load(), self.metrics.ca.signed.get())
     }
 
     /// Returns the certificate of this process, which the authority signs.
@@ -145,10 +178,35 @@ impl CaReload {
             let reader = FileReader::default();
             loop {
                 tokio::time::sleep(self.source.interval()).await;
+                let now = SystemTime::now();
+                self.advance(now).await;
                 let read = self.source.read(&reader).await;
-                self.step(read, SystemTime::now());
+                self.step(read, now);
             }
         })
+    }
+
+    /// Begins the next stage of a rotation when it is time. Another replica may be faster: then its stage is
+    /// read.
+    async fn advance(&mut self, now: SystemTime) {
+        let rotation = self.state.in_force().rotation();
+        if rotation.is_none_or(|rotation| now < rotation.until.max(self.retry)) {
+            return;
+        }
+        match self.source.change(|state| Ok(state.advance(now)?)).await {
+            Ok(None) => {}
+            Ok(Some(state)) => {
+                let stage = state.rotation.as_ref().map_or("none", Rotation::stage);
+                tracing::info!(stage, "the rotation of the root has reached its next stage");
+            }
+            Err(error) => {
+                self.retry = now + ROTATION_RETRY;
+                tracing::warn!(
+                    reason = %format!("{error:#}"),
+                    "the rotation of the root cannot reach its next stage; the next try is in a minute"
+                );
+            }
+        }
     }
 
     /// Puts changed key and certificates in force, and replaces this process's certificate when it is time.
@@ -180,6 +238,8 @@ impl CaReload {
                 }
             }
         }
+        let failure = self.state.failure().map(str::to_owned);
+        ca.standing.store(Arc::new(Standing { failure, ..Standing::of(self.state.in_force()) }));
         ca.metrics.ca.files_refused.set(i64::from(self.state.is_failing()));
         ca.note_expiry(now);
     }

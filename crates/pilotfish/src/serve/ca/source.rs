@@ -1,9 +1,9 @@
 //! Sources of the certificate authority: files, or Secrets of the cluster.
 
-use super::files::{AuthorityFiles, AuthorityTexts, Text};
+use super::files::{self, AuthorityFiles, AuthorityTexts, Text};
 use crate::serve::polled_files::POLL_INTERVAL;
 use anyhow::{Context, Result, bail};
-use pilotfish_ca::SelfSigned;
+use pilotfish_ca::{RootState, Rotation, SelfSigned};
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::ca_secret::{self, CaSecret};
 use pilotfish_runtime::FileReader;
@@ -53,14 +53,67 @@ impl AuthoritySource {
     }
 }
 
+impl AuthoritySource {
+    /// Replaces the state of a self-signed authority by the result of `change`; nothing if that is `None`.
+    /// Returns the new state.
+    ///
+    /// # Errors
+    /// When the authority is a plug-in one, cannot be read or written, or was changed in the meantime.
+    pub(super) async fn change(
+        &self,
+        change: impl FnOnce(&RootState) -> Result<Option<RootState>>,
+    ) -> Result<Option<RootState>> {
+        match self {
+            Self::Files(AuthorityFiles::Folder(folder)) => {
+                bail!("{} has a plug-in authority: replace its files", folder.display())
+            }
+            Self::Files(AuthorityFiles::Single(path)) => {
+                let before = files::read_state(path)?;
+                let after = change(&before)?;
+                if let Some(after) = &after {
+                    files::replace_state(path, &before, after)?;
+                }
+                Ok(after)
+            }
+            Self::Secrets(secrets) => secrets.change(change).await,
+        }
+    }
+}
+
 impl AuthoritySecrets {
+    /// Returns the Secrets of a namespace without creating one.
+    pub(super) fn existing(client: Client, namespace: &str) -> Self {
+        Self { client, namespace: namespace.to_owned(), is_plugged_in: false }
+    }
+
+    async fn change(
+        &self,
+        change: impl FnOnce(&RootState) -> Result<Option<RootState>>,
+    ) -> Result<Option<RootState>> {
+        let (namespace, name) = (&self.namespace, ca_secret::SELF_SIGNED);
+        let secret = match self.find().await? {
+            Some((found, secret)) if found == name => secret,
+            Some((found, _)) => {
+                bail!("Secret {namespace}/{found} has a plug-in authority: replace its entries")
+            }
+            None => bail!("there is no Secret {namespace}/{name}"),
+        };
+        let before = state(&secret).with_context(|| format!("Secret {namespace}/{name}"))?;
+        let Some(after) = change(&before)? else { return Ok(None) };
+        let written = ca_secret::replace(&self.client, namespace, &with_state(secret, &after)).await;
+        if !written.with_context(|| format!("writing Secret {namespace}/{name}"))? {
+            bail!("Secret {namespace}/{name} was changed in the meantime");
+        }
+        Ok(Some(after))
+    }
+
     /// Returns the Secrets of a namespace, and creates a self-signed authority if there is none. If several
     /// replicas do that at the same time, the API server accepts the first Secret, and all read that.
     ///
     /// # Errors
     /// When the API server does not answer or refuses.
     pub(super) async fn open(client: Client, namespace: &str, now: SystemTime) -> Result<Self> {
-        let secrets = Self { client, namespace: namespace.to_owned(), is_plugged_in: false };
+        let secrets = Self::existing(client, namespace);
         if secrets.find().await?.is_none() {
             let made = SelfSigned::create(now)?;
             let name = ca_secret::SELF_SIGNED;
@@ -83,7 +136,8 @@ impl AuthoritySecrets {
         };
         let texts = texts(&format!("Secret {}/{name}", self.namespace), &secret)?;
         self.is_plugged_in |= name == one;
-        Ok(texts)
+        let rotation = rotation(&secret).with_context(|| format!("Secret {}/{name}", self.namespace))?;
+        Ok(texts.with_rotation(rotation))
     }
 
     /// Reads the Secret of the plug-in authority, or else that of the self-signed one.
@@ -105,6 +159,44 @@ fn candidates(is_plugged_in: bool) -> &'static [&'static str] {
     if is_plugged_in { &NAMES[..1] } else { &NAMES }
 }
 
+/// Returns the rotation in a Secret.
+fn rotation(secret: &CaSecret) -> Result<Option<Rotation>> {
+    let text = secret.entries.contains_key(ca_secret::ROTATION).then(|| entry(secret, ca_secret::ROTATION));
+    text.transpose()?.map(Rotation::from_text).transpose().map_err(anyhow::Error::msg)
+}
+
+/// Returns the state of a self-signed authority in its Secret.
+fn state(secret: &CaSecret) -> Result<RootState> {
+    let certificate = entry(secret, "ca-cert.pem")?.to_owned();
+    let roots = match secret.entries.contains_key("root-cert.pem") {
+        true => entry(secret, "root-cert.pem")?.to_owned(),
+        false => certificate.clone(),
+    };
+    let key = entry(secret, "ca-key.pem")?.to_owned();
+    Ok(RootState { certificate, key, roots, rotation: rotation(secret)? })
+}
+
+/// Returns the Secret with another state.
+fn with_state(mut secret: CaSecret, state: &RootState) -> CaSecret {
+    let RootState { certificate, key, roots, rotation } = state;
+    for (name, text) in [("ca-cert.pem", certificate), ("ca-key.pem", key), ("root-cert.pem", roots)] {
+        secret.entries.insert(name.to_owned(), text.clone().into_bytes());
+    }
+    match rotation {
+        Some(rotation) => {
+            secret.entries.insert(ca_secret::ROTATION.to_owned(), rotation.to_text().into_bytes());
+        }
+        None => drop(secret.entries.remove(ca_secret::ROTATION)),
+    }
+    secret
+}
+
+/// Returns an entry as text.
+fn entry<'a>(secret: &'a CaSecret, name: &str) -> Result<&'a str> {
+    let bytes = secret.entries.get(name).with_context(|| format!("there is no {name}"))?;
+    str::from_utf8(bytes).with_context(|| name.to_owned())
+}
+
 /// Returns the texts of a Secret.
 fn texts(origin: &str, secret: &CaSecret) -> Result<AuthorityTexts> {
     AuthorityTexts::of(origin, |name| {
@@ -119,7 +211,7 @@ mod tests {
 
     fn secret(entries: &[(&str, &str)]) -> CaSecret {
         let entries = entries.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()));
-        CaSecret { entries: entries.collect() }
+        CaSecret { entries: entries.collect(), version: None }
     }
 
     #[test]
@@ -148,6 +240,25 @@ mod tests {
         let error = format!("{:#}", texts.authority(now).unwrap_err());
         assert!(error.contains("Secret istio-system/cacerts, ca-key.pem: no private key"), "{error}");
         assert!(!error.contains("cGxhbnRlZA") && !error.contains("planted"), "{error}");
+    }
+
+    #[test]
+    fn rotation_of_a_secret_is_kept_in_it_until_it_ends() {
+        let (now, overlap) = (SystemTime::now(), Duration::from_secs(60));
+        let SelfSigned { certificate, key } = SelfSigned::create(now).unwrap();
+        let first = secret(&[("ca-cert.pem", &certificate), ("ca-key.pem", &key), ("other", "stays")]);
+        let begun = state(&first).unwrap().begin(overlap, now).unwrap();
+        let mut stored = with_state(first, &begun);
+        let mut stages = Vec::new();
+        while let Some(rotation) = rotation(&stored).unwrap() {
+            stages.push(rotation.stage());
+            let next = state(&stored).unwrap().advance(rotation.until).unwrap().unwrap();
+            stored = with_state(stored, &next);
+        }
+        assert_eq!(stages, ["distributing", "overlapping"]);
+        let names: Vec<_> = stored.entries.keys().map(String::as_str).collect();
+        assert_eq!(names, ["ca-cert.pem", "ca-key.pem", "other", "root-cert.pem"]);
+        assert_ne!(stored.entries["ca-cert.pem"], certificate.into_bytes());
     }
 
     #[test]

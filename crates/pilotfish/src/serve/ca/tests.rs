@@ -150,6 +150,52 @@ async fn certificate_of_this_process_is_replaced_after_half_of_its_life() {
     assert_eq!(reload.renew, start + SERVING);
 }
 
+#[tokio::test]
+async fn rotation_of_the_kept_root_goes_on_after_a_restart_and_ends_with_the_new_one() {
+    let (folder, overlap) = (tempfile::tempdir().unwrap(), Duration::from_secs(3600));
+    let (ca, mut reload) = open("self-signed", folder.path()).await.unwrap();
+    let now = SystemTime::now();
+    let old = ca.roots_pem();
+    rotate::file(folder.path(), overlap, now).await.unwrap();
+    let error = rotate::file(folder.path(), overlap, now).await.unwrap_err();
+    assert!(format!("{error:#}").contains("a rotation of the root is under way"), "{error:#}");
+    assert_eq!(fs::metadata(folder.path().join("ca.pem")).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
+    let mut followed = ca.follow();
+    step(&mut reload, now).await;
+    let both = ca.roots_pem();
+    assert!(both.starts_with(&old) && both.len() > old.len() && followed.has_changed().unwrap());
+    assert_eq!(*followed.borrow_and_update().clone(), *both);
+    let new = both[old.len()..].to_owned();
+    let signing = |ca: &Ca| ca.view().certificates[0].serial.clone();
+    let (first, stage) = (signing(&ca), |ca: &Ca| ca.view().rotation.map(|rotation| rotation.stage));
+    assert_eq!(stage(&ca).as_deref(), Some("distributing"));
+
+    // Another process goes on.
+    let (ca, mut reload) = open("self-signed", folder.path()).await.unwrap();
+    let mut at = async |time: SystemTime| {
+        reload.advance(time).await;
+        step(&mut reload, time).await;
+        (stage(&ca), signing(&ca) == first, ca.roots_pem())
+    };
+    let distributing = (Some("distributing".to_owned()), true, both);
+    assert_eq!(at(now + overlap).await, distributing, "certificates of the last second live on");
+    let later = now + overlap * 2;
+    assert_eq!(at(later).await, (Some("overlapping".to_owned()), false, format!("{new}{old}")));
+    assert_eq!(at(later + overlap * 2).await, (None, false, new));
+}
+
+#[tokio::test]
+async fn plug_in_authority_is_not_rotated() {
+    let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+    write(&folder, &SelfSigned::create(now).unwrap());
+    let source = AuthoritySource::Files(AuthorityFiles::Folder(folder.path().to_owned()));
+    let error = source.change(|_| Ok(None)).await.unwrap_err();
+    assert!(error.to_string().contains("plug-in authority"), "{error}");
+    let error = rotate::file(folder.path(), Duration::from_secs(60), now).await.unwrap_err();
+    assert!(format!("{error:#}").contains("ca.pem is missing"), "{error:#}");
+}
+
 struct Service {
     _folder: TempDir,
     service: CaService,

@@ -1,0 +1,66 @@
+//! `pilotfish ca`: the certificate authority of the mesh.
+
+use crate::serve::ca::rotate;
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use pilotfish_cli::{Shown, parse_duration};
+use pilotfish_kube::client::{self, ClientSettings};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// Commands for the certificate authority.
+#[derive(Subcommand, Clone, Debug)]
+pub(crate) enum Ca {
+    /// Show key source, rotation and certificates of a running control plane
+    Status(Shown),
+    /// Print the roots that a running control plane distributes, in PEM
+    Roots(Shown),
+    /// Replace a self-signed root: both roots are trusted until all certificates of the old one have expired
+    Rotate(Rotate),
+}
+
+/// Begins a rotation in the file or Secret of the authority, which running control planes follow.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Rotate {
+    /// The --data-dir of the control plane, with the file of the authority
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubernetes", "kubeconfig"])]
+    data_dir: Option<PathBuf>,
+    /// The authority is in Secret istio-ca-secret of a cluster
+    #[arg(long, required_unless_present_any = ["data_dir", "kubeconfig"])]
+    kubernetes: bool,
+    /// The kubeconfig of the cluster [default: $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace of the Secret
+    #[arg(long, value_name = "NS", default_value = "istio-system")]
+    root_namespace: String,
+    /// Longest validity of the workload certificates that were or will be signed: the duration of each of the
+    /// two stages
+    #[arg(long, value_name = "DURATION", default_value = "2160h", value_parser = parse_duration)]
+    overlap: Duration,
+}
+
+impl Rotate {
+    /// Begins the rotation and writes its first stage to `out`.
+    ///
+    /// # Errors
+    /// When the authority cannot be read or written, is a plug-in one, or is being rotated.
+    pub(crate) async fn run(&self, out: &mut impl Write) -> Result<()> {
+        let now = SystemTime::now();
+        let until = match &self.data_dir {
+            Some(folder) => rotate::file(folder, self.overlap, now).await?,
+            None => {
+                let settings = ClientSettings { kubeconfig: self.kubeconfig.clone(), ..Default::default() };
+                let client = client::connect(&settings).await.context("--kubernetes")?;
+                rotate::secret(client, &self.root_namespace, self.overlap, now).await?
+            }
+        };
+        writeln!(
+            out,
+            "The new root is distributed. It signs from {until} on; the old one stays trusted for as long again.\n\
+             Running control planes follow: pilotfish ca status"
+        )?;
+        Ok(())
+    }
+}
