@@ -54,7 +54,8 @@ pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option
     Ok(within(ANSWER, api.get_opt(name)).await?.map(CaSecret::from))
 }
 
-/// Creates the Secret [`SELF_SIGNED`]. One that another control plane created meanwhile stays: returns false.
+/// Creates the Secret [`SELF_SIGNED`]. Returns false if another control plane created it meanwhile; that one
+/// stays.
 ///
 /// # Errors
 /// When the API server does not answer or refuses.

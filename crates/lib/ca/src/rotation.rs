@@ -36,7 +36,7 @@ pub struct Rotation {
     pub stage: RotationStage,
 }
 
-/// What a stage needs beside key, certificate and roots in force.
+/// Stage with its data beside the key, certificate and roots in force.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RotationStage {
     /// The new root is trusted, and the old one signs.

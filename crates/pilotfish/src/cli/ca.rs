@@ -3,10 +3,11 @@
 use crate::serve::ca::rotate;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use pilotfish_cli::{Shown, parse_duration};
+use pilotfish_cli::{Shown, parse_duration, show_ca_roots, show_ca_status};
 use pilotfish_kube::client::{self, ClientSettings};
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 /// Commands for the certificate authority.
@@ -41,12 +42,35 @@ pub(crate) struct Rotate {
     overlap: Duration,
 }
 
+impl Ca {
+    /// Runs the command. `out` is the locked stdout.
+    ///
+    /// # Errors
+    /// When the control plane does not answer, or the rotation cannot begin.
+    pub(crate) async fn run(&self, mut out: impl Write) -> Result<ExitCode> {
+        match self {
+            Self::Status(shown) => {
+                drop(out);
+                Ok(show_ca_status(shown).await?)
+            }
+            Self::Roots(shown) => {
+                drop(out);
+                Ok(show_ca_roots(shown).await?)
+            }
+            Self::Rotate(rotate) => {
+                rotate.run(&mut out).await?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
 impl Rotate {
     /// Begins the rotation and writes its first stage to `out`.
     ///
     /// # Errors
     /// When the authority cannot be read or written, is a plug-in one, or is being rotated.
-    pub(crate) async fn run(&self, out: &mut impl Write) -> Result<()> {
+    async fn run(&self, out: &mut impl Write) -> Result<()> {
         let now = SystemTime::now();
         let until = match &self.data_dir {
             Some(folder) => rotate::file(folder, self.overlap, now).await?,

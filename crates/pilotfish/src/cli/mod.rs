@@ -37,7 +37,7 @@ use crate::settings::ServeArgs;
 use crate::sync::{self, SyncPolaris};
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
-use pilotfish_cli::{Commands, PlanArgs, show_ca_roots, show_ca_status};
+use pilotfish_cli::{Commands, PlanArgs};
 use pilotfish_log::{self as logging, Logging};
 use pilotfish_node::bootstrap::Bootstrap;
 use pilotfish_node::interception::IstioIptables;
@@ -207,15 +207,7 @@ impl Cli {
                 run_to(async { Ok(registries.show_status().await?) })
             }
             Command::Registries(registries) => good(registries.run(&table, &mut out)),
-            Command::Ca(Ca::Rotate(rotate)) => run(async { rotate.run(&mut out).await }),
-            Command::Ca(Ca::Status(shown)) => {
-                drop(out);
-                run_to(async { Ok(show_ca_status(&shown).await?) })
-            }
-            Command::Ca(Ca::Roots(shown)) => {
-                drop(out);
-                run_to(async { Ok(show_ca_roots(&shown).await?) })
-            }
+            Command::Ca(ca) => run_to(async { ca.run(out).await }),
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
             Command::Replay(replay) => replay.run(),
             Command::IstioIptables(iptables) => good(iptables.run(&mut out)),

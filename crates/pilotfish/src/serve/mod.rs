@@ -44,7 +44,7 @@ use pilotfish_control_plane::likely_causes::{self, Refused};
 use pilotfish_control_plane::resources::{
     Configuration, ConfigurationClients, ConnectHook, NodeClaims, Resources, SecretRights,
 };
-use pilotfish_model::ClusterDomain;
+use pilotfish_model::{ClusterDomain, Revision};
 use pilotfish_registry::MultiClusterServices;
 use pilotfish_translate::{TranslationSettings, Translator};
 use pilotfish_xds::{Fanout, StreamLimits};
@@ -137,11 +137,7 @@ impl Bound {
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.add(analysis.subsystem());
-        subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics, &revision));
-        let roots =
-            ca.as_ref().and_then(|ca| ca::roots::subsystem(&settings, &sources, ca, &shared, &recorder));
-        subsystems.extend(roots);
-        subsystems.extend(exports::subsystem(&settings, &sources, &shared));
+        subsystems.extend(of_leader(&settings, &sources, &shared, &recorder, &revision, ca.as_ref()));
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
         subsystems.extend(configuration::subsystem(&configuration, &fanout, &shared));
         subsystems.extend(sources.subsystems(messages, &shared, revision));
@@ -224,6 +220,20 @@ async fn bind_admin(address: SocketAddr) -> Result<pilotfish_admin::Bound> {
 fn ca_view(ca: &Arc<Ca>) -> Box<CaView> {
     let ca = ca.clone();
     Box::new(move || ca.view())
+}
+
+/// Returns the subsystems of which one replica does the work: writing status, exports and roots.
+fn of_leader(
+    settings: &Settings,
+    sources: &Sources,
+    shared: &Arc<Shared>,
+    recorder: &Arc<PrometheusRecorder>,
+    revision: &watch::Sender<Revision>,
+    ca: Option<&Arc<Ca>>,
+) -> impl Iterator<Item = Subsystem> {
+    let roots = ca.and_then(|ca| ca::roots::subsystem(settings, sources, ca, shared, recorder));
+    let status = status::subsystem(settings, sources, shared, recorder.metrics(), revision);
+    [status, exports::subsystem(settings, sources, shared), roots].into_iter().flatten()
 }
 
 /// Returns the subsystems that read certificates again.

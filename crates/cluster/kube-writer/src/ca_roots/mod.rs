@@ -17,7 +17,7 @@ use pilotfish_kube::request::{BACKOFF, RequestError, until};
 use pilotfish_kube::watch::{Change, Observer, Reader, Resource, Watch, WatchTarget, WatchUpdate};
 use pilotfish_model::Kind;
 use pilotfish_runtime::{Backoff, ErrorClass, Health, Jitter};
-use queue::{Outcome, RootsQueue};
+use queue::RootsQueue;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -147,15 +147,14 @@ impl RootsWriter {
         let Some(leads) = self.leadership.until() else { return };
         let Some((namespace, roots)) = self.queue.take(now) else { return };
         let written = apply(&self.client, &namespace, &roots, leads.min(now + ANSWER)).await;
-        let outcome = match &written {
+        match &written {
             Ok(()) => {
                 self.backoff.reset();
                 tracing::debug!(%namespace, config_map = NAME, "wrote the mesh's roots");
-                Outcome::Written
             }
             Err(error) => self.failed(&namespace, error),
-        };
-        if self.queue.ended(&namespace, &roots, outcome, Instant::now()) {
+        }
+        if self.queue.ended(&namespace, &roots, written.is_ok(), Instant::now()) {
             tracing::warn!(
                 %namespace,
                 config_map = NAME,
@@ -165,9 +164,10 @@ impl RootsWriter {
         }
     }
 
-    fn failed(&mut self, namespace: &str, error: &RequestError) -> Outcome {
+    fn failed(&mut self, namespace: &str, error: &RequestError) {
         if error.class == ErrorClass::Gone || is_terminating(error) {
-            return Outcome::Gone;
+            // The namespace is being deleted, so it will soon not be desired any more.
+            return;
         }
         if error.class == ErrorClass::Transient {
             self.queue.pause(Instant::now() + self.backoff.wait_at_least(error.retry_after));
@@ -181,7 +181,6 @@ impl RootsWriter {
                 "cannot write the mesh's roots; retrying"
             );
         }
-        Outcome::Failed
     }
 }
 

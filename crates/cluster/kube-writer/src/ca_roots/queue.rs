@@ -37,20 +37,13 @@ pub(super) struct RootsQueue {
     desired: DesiredRoots,
     /// Makes hashes of roots, which others can store in any length.
     hasher: RandomState,
+    /// Hash of the desired roots.
+    wanted: u64,
     entries: BTreeMap<Arc<str>, Entry>,
     /// Namespaces of which the ConfigMap differs, by the time of its write.
     agenda: BTreeSet<(Instant, Arc<str>)>,
     due: BTreeMap<Arc<str>, Instant>,
     not_before: Option<Instant>,
-}
-
-/// Result of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Written,
-    /// The namespace does not exist any more, or is being deleted.
-    Gone,
-    Failed,
 }
 
 impl RootsQueue {
@@ -65,8 +58,11 @@ impl RootsQueue {
     pub(super) fn set_desired(&mut self, desired: DesiredRoots, now: Instant) {
         if self.desired.roots != desired.roots {
             self.entries.values_mut().for_each(|entry| entry.writes = 0);
+            self.agenda.clear();
+            self.due.clear();
         }
         let gone: Vec<_> = self.desired.namespaces.difference(&desired.namespaces).cloned().collect();
+        self.wanted = self.hasher.hash_one(&*desired.roots);
         self.desired = desired;
         gone.iter().for_each(|namespace| self.unschedule(namespace));
         self.check_all(now);
@@ -97,13 +93,13 @@ impl RootsQueue {
         Some((namespace, self.desired.roots.clone()))
     }
 
-    /// Handles the result of a write of these roots. Returns true if somebody else keeps changing the
-    /// ConfigMap, once.
+    /// Handles the result of a write of these roots: it may have failed. Returns true if somebody else keeps
+    /// changing the ConfigMap, once.
     pub(super) fn ended(
         &mut self,
         namespace: &Arc<str>,
         roots: &str,
-        outcome: Outcome,
+        is_written: bool,
         now: Instant,
     ) -> bool {
         let written = self.hasher.hash_one(roots);
@@ -111,17 +107,10 @@ impl RootsQueue {
         let is_calm = entry.last_write.is_none_or(|last| now.duration_since(last) >= CALM);
         entry.writes = if is_calm { 1 } else { entry.writes + 1 };
         entry.last_write = Some(now);
-        match outcome {
-            Outcome::Written => entry.stored = Some(written),
-            Outcome::Failed => {}
-            Outcome::Gone => {
-                // It is desired again after the next change of namespaces.
-                self.desired.namespaces.remove(namespace);
-                self.entries.remove(namespace);
-                return false;
-            }
+        if is_written {
+            entry.stored = Some(written);
         }
-        let is_disputed = outcome == Outcome::Written && entry.writes == DISPUTED;
+        let is_disputed = is_written && entry.writes == DISPUTED;
         self.check(namespace, now);
         is_disputed
     }
@@ -142,9 +131,8 @@ impl RootsQueue {
     fn check(&mut self, namespace: &Arc<str>, now: Instant) {
         let is_desired =
             self.listed && !self.desired.roots.is_empty() && self.desired.namespaces.contains(namespace);
-        let wanted = self.hasher.hash_one(&*self.desired.roots);
         let entry = self.entries.entry(namespace.clone()).or_default();
-        let differs = entry.stored != Some(wanted);
+        let differs = entry.stored != Some(self.wanted);
         let at = match entry.last_write {
             Some(last) if entry.writes > 0 => (last + BACKOFF.wait(entry.writes, 1.0)).max(now),
             _ => now,
@@ -189,14 +177,14 @@ mod tests {
             self.queue.stored(namespace, roots, self.now);
         }
 
-        /// Namespaces that are written within this time, all with this outcome.
-        fn written(&mut self, within: Duration, outcome: Outcome) -> Vec<String> {
+        /// Namespaces that are written within this time, all with or without success.
+        fn written(&mut self, within: Duration, is_written: bool) -> Vec<String> {
             let end = self.now + within;
             let mut names = Vec::new();
             while let Some(at) = self.queue.next().filter(|at| *at <= end) {
                 self.now = self.now.max(at);
                 let (namespace, roots) = self.queue.take(self.now).unwrap();
-                self.queue.ended(&namespace, &roots, outcome, self.now);
+                self.queue.ended(&namespace, &roots, is_written, self.now);
                 names.push(namespace.to_string());
             }
             self.now = end;
@@ -211,44 +199,44 @@ mod tests {
         let mut case = Case::new("one", &["a", "b", "c"]);
         case.stored("a", Some("one"));
         case.stored("b", Some("other"));
-        assert!(case.written(SECOND, Outcome::Written).is_empty(), "the list is not complete");
+        assert!(case.written(SECOND, true).is_empty(), "the list is not complete");
         case.queue.listed(case.now);
-        assert_eq!(case.written(SECOND, Outcome::Written), ["b", "c"]);
-        assert!(case.written(SECOND, Outcome::Written).is_empty());
+        assert_eq!(case.written(SECOND, true), ["b", "c"]);
+        assert!(case.written(SECOND, true).is_empty());
         case.desire("one", &["a", "b", "c", "d"]);
-        assert_eq!(case.written(SECOND, Outcome::Written), ["d"]);
+        assert_eq!(case.written(SECOND, true), ["d"]);
         case.desire("two", &["a", "d"]);
-        assert_eq!(case.written(SECOND, Outcome::Written), ["a", "d"], "others are left as they are");
+        assert_eq!(case.written(SECOND, true), ["a", "d"], "others are left as they are");
         case.stored("b", None);
-        assert!(case.written(SECOND, Outcome::Written).is_empty());
+        assert!(case.written(SECOND, true).is_empty());
     }
 
     #[test]
     fn nothing_is_written_without_roots() {
         let mut case = Case::new("", &["a"]);
         case.queue.listed(case.now);
-        assert!(case.written(SECOND, Outcome::Written).is_empty());
+        assert!(case.written(SECOND, true).is_empty());
     }
 
     #[test]
     fn changes_by_others_are_undone_ever_more_slowly() {
         let mut case = Case::new("one", &["a"]);
         case.queue.listed(case.now);
-        assert_eq!(case.written(SECOND, Outcome::Written), ["a"]);
+        assert_eq!(case.written(SECOND, true), ["a"]);
         let mut writes = 0;
         for _ in 0..3_600 {
             case.stored("a", Some("other"));
-            writes += case.written(SECOND, Outcome::Written).len();
+            writes += case.written(SECOND, true).len();
         }
         assert!((8..25).contains(&writes), "{writes} in an hour");
-        case.written(CALM, Outcome::Written);
-        case.written(CALM, Outcome::Written);
+        case.written(CALM, true);
+        case.written(CALM, true);
         case.stored("a", None);
-        let before = case.written(Duration::from_secs(300), Outcome::Written);
+        let before = case.written(Duration::from_secs(300), true);
         assert_eq!(before, ["a"], "at the latest after five minutes");
         // New roots are not delayed by the dispute.
         case.desire("two", &["a"]);
-        assert_eq!(case.written(SECOND, Outcome::Written), ["a"]);
+        assert_eq!(case.written(SECOND, true), ["a"]);
     }
 
     #[test]
@@ -259,7 +247,7 @@ mod tests {
         for write in 1..10 {
             case.now = case.queue.next().unwrap();
             let (namespace, roots) = case.queue.take(case.now).unwrap();
-            if case.queue.ended(&namespace, &roots, Outcome::Written, case.now) {
+            if case.queue.ended(&namespace, &roots, true, case.now) {
                 reports.push(write);
             }
             case.stored("a", Some("other"));
@@ -268,15 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_repeated_and_deleted_namespaces_forgotten() {
+    fn failures_are_repeated_while_the_namespace_is_desired() {
         let mut case = Case::new("one", &["a"]);
         case.queue.listed(case.now);
-        let tries = case.written(Duration::from_secs(60), Outcome::Failed).len();
+        let tries = case.written(Duration::from_secs(60), false).len();
         assert!((4..8).contains(&tries), "{tries}");
-        assert_eq!(case.written(Duration::from_secs(600), Outcome::Gone).len(), 1);
-        assert!(case.queue.entries.is_empty());
-        case.desire("one", &["a"]);
-        assert_eq!(case.written(SECOND, Outcome::Written), ["a"]);
+        // New roots are not delayed by a failure.
+        case.desire("two", &["a"]);
+        assert_eq!(case.written(Duration::ZERO, false), ["a"]);
+        case.desire("two", &[]);
+        assert!(case.written(CALM, false).is_empty() && case.queue.entries.is_empty());
     }
 
     #[test]
@@ -284,9 +273,9 @@ mod tests {
         let names: Vec<String> = (0..200).map(|n| format!("n{n:03}")).collect();
         let mut case = Case::new("one", &names.iter().map(String::as_str).collect::<Vec<_>>());
         case.queue.listed(case.now);
-        assert!(case.written(SECOND, Outcome::Written).len() <= 51);
+        assert!(case.written(SECOND, true).len() <= 51);
         case.queue.pause(case.now + 2 * SECOND);
-        assert!(case.written(SECOND, Outcome::Written).is_empty());
-        assert_eq!(case.written(10 * SECOND, Outcome::Written).len(), 149);
+        assert!(case.written(SECOND, true).is_empty());
+        assert_eq!(case.written(10 * SECOND, true).len(), 149);
     }
 }

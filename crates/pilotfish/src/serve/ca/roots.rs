@@ -74,6 +74,7 @@ impl RootsWork {
     async fn follow(&self, sender: &watch::Sender<DesiredRoots>) {
         let (mut follower, mut roots) = (self.shared.follow(), self.ca.follow());
         let mut newest: Option<Arc<World>> = None;
+        let mut reported = Vec::new();
         loop {
             tokio::select! {
                 (world, changes) = follower.next() => {
@@ -88,7 +89,15 @@ impl RootsWork {
             }
             if let Some(world) = &newest {
                 let own = roots.borrow_and_update().clone();
-                let desired = desired(&own, world);
+                let (desired, unusable) = desired(&own, world);
+                if unusable != reported && !unusable.is_empty() {
+                    tracing::warn!(
+                        items = ?unusable,
+                        "MeshConfig caCertificates: these have no certificate in `pem`, or other things than \
+                         certificates; they are left out of the roots"
+                    );
+                }
+                reported = unusable;
                 sender.send_if_modified(|before| {
                     let differs = *before != desired;
                     *before = desired;
@@ -100,17 +109,16 @@ impl RootsWork {
 }
 
 /// Returns the roots of the authority and of the mesh's `caCertificates`, and the namespaces of the mesh.
-fn desired(own: &str, world: &World) -> DesiredRoots {
+/// Also returns the indices of `caCertificates` that cannot be used.
+fn desired(own: &str, world: &World) -> (DesiredRoots, Vec<usize>) {
     with_mesh(world, |mesh| {
-        let further: Vec<&str> = mesh.ca_certificates.iter().filter_map(|data| data.pem.as_deref()).collect();
+        let pems = mesh.ca_certificates.iter().enumerate();
+        let pems = pems.filter_map(|(index, data)| Some((index, data.pem.as_deref()?)));
+        let (indices, further): (Vec<usize>, Vec<&str>) = pems.unzip();
         let (roots, unusable) = join_roots([own].into_iter().chain(further));
-        for position in unusable {
-            // The first text is that of the authority.
-            tracing::warn!(
-                "MeshConfig caCertificates: PEM {position} has no certificate, or more than certificates; \
-                 it is left out of the roots"
-            );
-        }
+        // The first text is that of the authority.
+        let unusable = unusable.into_iter().filter_map(|position| indices.get(position.checked_sub(1)?));
+        let unusable = unusable.copied().collect();
         let namespaces: BTreeSet<Arc<str>> = world
             .objects(Kind::Namespace)
             .filter(|object| {
@@ -120,7 +128,7 @@ fn desired(own: &str, world: &World) -> DesiredRoots {
             })
             .map(|object| Arc::from(object.key().name.as_ref()))
             .collect();
-        DesiredRoots { roots: roots.into(), namespaces }
+        (DesiredRoots { roots: roots.into(), namespaces }, unusable)
     })
 }
 
@@ -145,8 +153,8 @@ mod tests {
         let objects: String = all.iter().map(|name| namespace(name, "")).collect();
         scene.apply(&(objects + &namespace("bank", "mesh: 'yes'"))).unwrap();
         scene.settle();
-        let found = desired(&own.certificate, &scene.world());
-        assert_eq!(*found.roots, own.certificate);
+        let (found, unusable) = desired(&own.certificate, &scene.world());
+        assert!(*found.roots == own.certificate && unusable.is_empty());
         assert_eq!(found.namespaces, ["bank", "kube-system", "shop"].map(Arc::from).into());
 
         let pem = |text: &str| serde_json::json!({"pem": text});
@@ -156,7 +164,8 @@ mod tests {
         });
         scene.set_mesh(&mesh.to_string()).unwrap();
         scene.settle();
-        let found = desired(&own.certificate, &scene.world());
+        let (found, unusable) = desired(&own.certificate, &scene.world());
+        assert_eq!(unusable, [2]);
         assert_eq!(*found.roots, format!("{}{}", own.certificate, other.certificate));
         assert_eq!(found.namespaces, [Arc::from("bank")].into());
     }
