@@ -3,7 +3,7 @@
 mod control_plane;
 mod stats;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use control_plane::{ControlPlane, Target};
 use pilotfish_webhook::inject::Workload;
@@ -36,7 +36,11 @@ const ENVOY_EXAMPLES: &str = "Examples:
     --xds-cert-file cert-chain.pem --xds-key-file key.pem > envoy.json
   pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 \\
     --xds-ca-file root-cert.pem \\
-    --xds-token-file /var/run/secrets/tokens/istio-token > envoy.json";
+    --xds-token-file /var/run/secrets/tokens/istio-token > envoy.json
+
+  # With a certificate of its workload, from a Pilotfish with --ca
+  pilotfish bootstrap envoy --namespace shop --xds-ca-file root-cert.pem --workload-certificates \
+    --xds-cert-file cert-chain.pem --xds-key-file key.pem > envoy.json";
 
 const GRPC_EXAMPLES: &str = "Examples:
   pilotfish bootstrap grpc --namespace shop > grpc.json
@@ -56,6 +60,8 @@ const GRPC_EXAMPLES: &str = "Examples:
 
 /// Name of the certificate provider in clusters and listeners.
 const PROVIDER: &str = "default";
+/// Metadata of an Envoy that takes the certificate of its workload from Pilotfish, on its ADS stream.
+const CERTIFICATES_OVER_ADS: (&str, &str) = ("WORKLOAD_CERTIFICATES", "ads");
 /// Interval at which gRPC rereads the certificates: short enough for the shortest-lived ones.
 const REFRESH: &str = "60s";
 
@@ -105,6 +111,9 @@ pub struct Envoy {
     /// Address of Envoy's admin interface
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15000")]
     envoy_admin_address: String,
+    /// Takes the certificate of its workload from Pilotfish, for mutual TLS of the mesh. Pilotfish needs --ca
+    #[arg(long, requires = "xds_ca_file")]
+    workload_certificates: bool,
 }
 
 /// A bootstrap for gRPC.
@@ -283,8 +292,16 @@ impl Envoy {
             XdsProtocol::Delta => "DELTA_GRPC",
             XdsProtocol::Sotw => "GRPC",
         };
-        let node =
-            self.identity.node(kind, Ipv4Addr::LOCALHOST.into(), &[("INTERCEPTION_MODE", interception)]);
+        let mut more = vec![("INTERCEPTION_MODE", interception)];
+        if self.workload_certificates {
+            ensure!(
+                target.has_proof(),
+                "--workload-certificates: Pilotfish sends them for a proven identity; add --xds-token-file, or \
+                 --xds-cert-file and --xds-key-file"
+            );
+            more.push(CERTIFICATES_OVER_ADS);
+        }
+        let node = self.identity.node(kind, Ipv4Addr::LOCALHOST.into(), &more);
         Ok(envoy(&node, (&admin_host, admin_port), api_type, (&target, &self.identity.cluster_id)))
     }
 }
@@ -325,6 +342,7 @@ pub struct PodTarget {
     port: u16,
     cluster_id: String,
     authorities: Option<AuthoritiesNow>,
+    has_certificates: bool,
 }
 
 /// Function for the current authorities of Pilotfish's certificate in PEM, called when a Pod is created.
@@ -337,13 +355,25 @@ impl PodTarget {
     /// If the address is malformed.
     pub fn new(xds_address: &str, cluster_id: &str) -> anyhow::Result<Self> {
         let (host, port) = host_port("--xds-address", xds_address)?;
-        Ok(Self { host, port, cluster_id: cluster_id.to_owned(), authorities: None })
+        Ok(Self { host, port, cluster_id: cluster_id.to_owned(), authorities: None, has_certificates: false })
     }
 
     /// Uses TLS: Envoys verify Pilotfish by these authorities, and send the token of their service account.
     #[must_use]
     pub fn over_tls(self, authorities: AuthoritiesNow) -> Self {
         Self { authorities: Some(authorities), ..self }
+    }
+
+    /// Has Envoys take the certificates of their workloads from Pilotfish, if it is reached over TLS.
+    #[must_use]
+    pub fn with_certificates(self, has_certificates: bool) -> Self {
+        Self { has_certificates, ..self }
+    }
+
+    /// True if Envoys take the certificates of their workloads from Pilotfish.
+    #[must_use]
+    pub fn has_certificates(&self) -> bool {
+        self.has_certificates && self.authorities.is_some()
     }
 
     /// Bootstrap of a Pod's Envoy. Values that are unknown before the Pod runs are written as `$(NAME)`,
@@ -372,7 +402,8 @@ impl PodTarget {
             ("NODE_NAME", "$(NODE_NAME)"),
             ("WORKLOAD_NAME", workload.name),
         ];
-        let node = node.json(more.into_iter().filter(|(_, value)| !value.is_empty()));
+        let certificates = self.has_certificates().then_some(CERTIFICATES_OVER_ADS);
+        let node = node.json(more.into_iter().chain(certificates).filter(|(_, value)| !value.is_empty()));
         let target = match &self.authorities {
             Some(authorities) => Target::by_token(&self.host, self.port, &authorities(), POD_TOKEN),
             None => Target::plain(&self.host, self.port),
@@ -529,6 +560,37 @@ mod tests {
         assert_eq!((&*proxy.name, proxy.namespace.as_str()), ("a", "n"));
         assert_eq!(json["node"]["metadata"]["LABELS"]["app"], "a");
         assert_eq!(json["dynamic_resources"]["ads_config"]["api_type"], "GRPC");
+    }
+
+    #[test]
+    fn envoy_with_workload_certificates_names_pilotfish_as_their_source() {
+        const TLS: [&str; 4] = ["envoy", "--workload-certificates", "--xds-ca-file", "root.pem"];
+        let json = bootstrap(&[&TLS[..], &["--xds-token-file", "token"]].concat());
+        let (key, value) =
+            (pilotfish_translate::CERTIFICATES_KEY, pilotfish_translate::CERTIFICATES_OVER_ADS);
+        assert_eq!(json["node"]["metadata"][key], value);
+        assert_eq!(bootstrap(&["envoy"])["node"]["metadata"].get(key), None);
+        let refused = |args: &[&str]| match Cli::try_parse_from([&["x"], args].concat()) {
+            Ok(cli) => cli.bootstrap.json().unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        };
+        let why = refused(&["envoy", "--workload-certificates"]);
+        assert!(why.contains("--xds-ca-file"), "{why}");
+        assert!(refused(&TLS).contains("add --xds-token-file"), "no identity is proven");
+    }
+
+    #[test]
+    fn envoys_of_pods_take_certificates_over_tls_only() {
+        let workload = Workload { labels: &BTreeMap::new(), name: "web", interception: "NONE" };
+        let plain = PodTarget::new("pilotfish:15012", "east").unwrap().with_certificates(true);
+        let secure = plain.clone().over_tls(Arc::new(String::new));
+        let (key, value) = CERTIFICATES_OVER_ADS;
+        for (target, expected) in
+            [(&plain, None), (&secure, Some(value)), (&secure.clone().with_certificates(false), None)]
+        {
+            assert_eq!(target.bootstrap(&workload)["node"]["metadata"][key].as_str(), expected);
+            assert_eq!(target.has_certificates(), expected.is_some());
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use pilotfish_model::World;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate::Proxy;
-use pilotfish_xds::{CollectionState, ConnectError, PeerInfo};
+use pilotfish_xds::{CollectionState, ConnectError, PeerInfo, PrivateSecret, SecretsChanged};
 use std::sync::Arc;
 
 /// Client that connects, as far as it is accepted.
@@ -33,12 +33,27 @@ pub trait ConnectHook: Send + Sync {
     fn control_plane(&self, _type_url: &str) -> Option<&str> {
         None
     }
+
+    /// Names of Secrets that this feature makes for each client.
+    fn private_secrets(&self) -> &'static [&'static str] {
+        &[]
+    }
 }
 
 /// State of a feature for a connected client, dropped when the client is gone.
 pub trait ClientState: Send + Sync {
     /// Notes that the client subscribes to Secrets. Called at each read of its view.
     fn subscribes_to_secrets(&self) {}
+
+    /// True if this feature sends the client a certificate of its workload.
+    fn has_certificate(&self) -> bool {
+        false
+    }
+
+    /// Secret that this feature makes for the client, if the name is one of its.
+    fn private_secret(&self, _name: &str, _changed: &SecretsChanged) -> Option<PrivateSecret> {
+        None
+    }
 
     /// Notes the health of the client's workload: `Some` with the problem, `None` if it is healthy.
     fn reported_health(&self, _problem: Option<&str>) {}

@@ -14,16 +14,18 @@ pub use node_claims::{MAX_NODE_CLAIMS, NodeClaims};
 pub use secret_access::SecretRights;
 
 use crate::mesh::trust_domain;
+use pilotfish_admission::LogLimit;
 use pilotfish_identity::is_this_machine;
 use pilotfish_model::SpiffeId;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate as translate;
-use pilotfish_translate::{NodeError, Proxy, Translator};
+use pilotfish_translate::{CertificateSource, NodeError, Proxy, Translator};
 use pilotfish_xds as xds;
 use pilotfish_xds::{Collection, CollectionState, ConnectError, Limit, LimitExceeded, PeerInfo};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use unread::UnreadPodPorts;
 
 /// Source of streams with the translator's resources, once the first lists are complete.
@@ -33,6 +35,9 @@ pub struct Resources {
     ready: AtomicBool,
     hooks: Vec<Box<dyn ConnectHook>>,
     unread: UnreadPodPorts,
+    /// Names of Secrets that hooks make for each client.
+    private_secrets: Vec<&'static str>,
+    log: LogLimit,
 }
 
 /// State of a connected client.
@@ -50,12 +55,27 @@ impl Resources {
     /// their order; the first one that answers a collection wins.
     #[must_use]
     pub fn new(translator: Arc<Translator>, trust_nodes: bool, hooks: Vec<Box<dyn ConnectHook>>) -> Self {
-        Self {
-            translator,
-            trust_nodes,
-            ready: AtomicBool::new(false),
-            hooks,
-            unread: UnreadPodPorts::default(),
+        let private_secrets = hooks.iter().flat_map(|hook| hook.private_secrets()).copied().collect();
+        let (ready, log) = (AtomicBool::new(false), LogLimit::default());
+        let unread = UnreadPodPorts::default();
+        Self { translator, trust_nodes, ready, hooks, unread, private_secrets, log }
+    }
+
+    /// Treats a proxy as one without certificate, if its node names this control plane as the source and no
+    /// feature sends it one: it would wait for ever.
+    fn check_certificate(&self, proxy: &mut Proxy, states: &[Box<dyn ClientState>]) {
+        let is_own = proxy.certificate_source == CertificateSource::ControlPlane;
+        if !is_own || states.iter().any(|state| state.has_certificate()) {
+            return;
+        }
+        proxy.certificate_source = CertificateSource::Nobody;
+        if let Some(left_out) = self.log.allow(Instant::now()) {
+            tracing::warn!(
+                node = &*proxy.id,
+                left_out,
+                "a proxy requests a workload certificate and gets none: that needs a certificate authority \
+                 (--ca) and an identity of the mesh, proven on the secure port"
+            );
         }
     }
 
@@ -101,6 +121,7 @@ impl xds::ResourceSource for Resources {
             states.extend(hook.connect(&mut client)?);
         }
         self.unread.log(node);
+        self.check_certificate(&mut proxy, &states);
         Ok(Client { proxy: self.translator.connect(proxy), trusted, states })
     }
 
@@ -145,6 +166,20 @@ impl xds::ResourceSource for Resources {
 
     fn control_plane(&self, type_url: &str) -> Option<&str> {
         self.hooks.iter().find_map(|hook| hook.control_plane(type_url))
+    }
+
+    fn private_secrets(&self) -> &[&str] {
+        &self.private_secrets
+    }
+
+    fn private_secret(
+        &self,
+        client: &Self::Client,
+        name: &str,
+        changed: &xds::SecretsChanged,
+    ) -> xds::PrivateSecret {
+        let made = client.states.iter().find_map(|state| state.private_secret(name, changed));
+        made.unwrap_or(xds::PrivateSecret::Absent)
     }
 
     fn snapshot(&self) -> Snapshot<'_> {
@@ -268,6 +303,45 @@ mod tests {
             // The node does not make up for the proof of another identity.
             assert!(matches!(refused, Err(ConnectError::PermissionDenied(_))), "{other}");
         }
+    }
+
+    /// Feature that sends certificates to clients with an identity.
+    struct Certificates;
+
+    impl ConnectHook for Certificates {
+        fn connect(
+            &self,
+            client: &mut ConnectingClient<'_>,
+        ) -> Result<Option<Box<dyn ClientState>>, ConnectError> {
+            let has_identity = !client.peer.identities.is_empty();
+            Ok(has_identity.then(|| Box::new(Self) as Box<dyn ClientState>))
+        }
+    }
+
+    impl ClientState for Certificates {
+        fn has_certificate(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn proxy_that_is_sent_no_certificate_is_treated_as_one_without() {
+        let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.into())) };
+        let (key, value) = (translate::CERTIFICATES_KEY, translate::CERTIFICATES_OVER_ADS);
+        let fields = [(key.to_owned(), text(value))].into();
+        let id = "sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local".to_owned();
+        let node = Node { id, metadata: Some(Struct { fields }), ..Node::default() };
+        let source = |has_feature: bool, identities: &[&str]| {
+            let hooks: Vec<Box<dyn ConnectHook>> =
+                if has_feature { vec![Box::new(Certificates)] } else { Vec::new() };
+            let resources = Resources::new(Arc::new(Translator::new()), true, hooks);
+            let client = resources.connect(&node, &peer("127.0.0.1:4000", identities)).unwrap();
+            client.proxy.proxy().certificate_source
+        };
+        let proven = &["spiffe://cluster.local/ns/shop/sa/web"][..];
+        assert_eq!(source(true, proven), CertificateSource::ControlPlane);
+        assert_eq!(source(false, proven), CertificateSource::Nobody);
+        assert_eq!(source(true, &[]), CertificateSource::Nobody, "a trusted node proves nothing");
     }
 
     #[test]

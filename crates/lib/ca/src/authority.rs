@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
@@ -77,6 +78,23 @@ impl CertificateInfo {
     }
 }
 
+/// A key and the certificate for it, in PEM.
+pub struct WorkloadCertificate {
+    /// The certificate, and those that follow it, without the roots.
+    pub chain: String,
+    /// The private key in PKCS#8.
+    pub key: String,
+    /// End of the certificate.
+    pub expires: SystemTime,
+}
+
+/// Shows nothing of the key.
+impl fmt::Debug for WorkloadCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkloadCertificate").field("expires", &self.expires).finish_non_exhaustive()
+    }
+}
+
 impl Authority {
     /// Reads an authority, and checks that clients which trust its roots accept what it signs.
     ///
@@ -128,6 +146,24 @@ impl Authority {
         let leaf = self.leaf(&request.key, identity, lifetime, now)?;
         let chain = [&leaf].into_iter().chain(&self.chain).map(pem_of);
         Ok(chain.chain([self.roots_pem()]).collect())
+    }
+
+    /// Creates a key (EC P-256) and a certificate for a proven identity, as [`sign`](Self::sign) does for the
+    /// key of a request.
+    ///
+    /// # Errors
+    /// As [`sign`](Self::sign).
+    pub fn workload(
+        &self,
+        identity: WorkloadId<'_>,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<WorkloadCertificate, SignError> {
+        let key = KeyPair::generate()?;
+        let leaf = self.leaf(&key, identity, lifetime, now)?;
+        let chain = [&leaf].into_iter().chain(&self.chain).map(pem_of).collect();
+        let expires = self.end(lifetime, now);
+        Ok(WorkloadCertificate { chain, key: key.serialize_pem(), expires })
     }
 
     /// Creates a key and a certificate for a TLS server with these DNS names and IP addresses.
@@ -198,13 +234,18 @@ impl Authority {
         Ok(params.signed_by(key, &self.issuer)?.der().clone())
     }
 
+    /// Returns the end of a certificate that is signed now.
+    fn end(&self, lifetime: Duration, now: SystemTime) -> SystemTime {
+        now.checked_add(lifetime).map_or(self.expires, |end| end.min(self.expires))
+    }
+
     /// Fields that all signed certificates share. The subject is empty, so that the alternative names are
     /// critical.
     fn params(&self, lifetime: Duration, now: SystemTime) -> Result<CertificateParams, SignError> {
         if now >= self.expires {
             return Err(SignError::Expired);
         }
-        let end = now.checked_add(lifetime).map_or(self.expires, |end| end.min(self.expires));
+        let end = self.end(lifetime, now);
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.not_before = seconds(now - SKEW)?;

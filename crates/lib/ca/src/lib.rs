@@ -22,7 +22,7 @@ mod serving;
 #[cfg(test)]
 mod tests;
 
-pub use authority::{Authority, AuthorityPem, CertificateInfo, CertificateRole};
+pub use authority::{Authority, AuthorityPem, CertificateInfo, CertificateRole, WorkloadCertificate};
 pub use bundle::join_roots;
 pub use error::{AuthorityError, RequestError, SignError};
 pub use lifetime::Lifetimes;

@@ -423,6 +423,30 @@ fn validity_is_the_default_where_none_is_asked_for_and_never_above_the_maximum()
 }
 
 #[test]
+fn workload_certificate_is_for_a_key_of_its_own() {
+    let authority = self_signed();
+    let [one, two] = [0, 1].map(|_| authority.workload(WEB, HOUR, now()).unwrap());
+    assert!(one.key != two.key && one.key.starts_with("-----BEGIN PRIVATE KEY-----"), "PKCS#8");
+    assert_eq!(one.expires, now() + HOUR);
+    let key = KeyPair::from_pem(&one.key).unwrap();
+    let leaf = CertificateDer::from_pem_slice(one.chain.as_bytes()).unwrap();
+    let (_, parsed) = X509Certificate::from_der(&leaf).unwrap();
+    assert_eq!(parsed.public_key().subject_public_key.data.as_ref(), key.public_key_raw());
+    assert_eq!(
+        spiffe_ids(Some(std::slice::from_ref(&leaf))).unwrap().identities,
+        ["spiffe://cluster.local/ns/shop/sa/web"]
+    );
+    let chain = [one.chain.clone(), authority.roots_pem()];
+    for usage in [KeyUsage::client_auth(), KeyUsage::server_auth()] {
+        verify(&chain, now(), usage).unwrap();
+    }
+    let shown = format!("{one:?}");
+    assert!(!shown.contains("PRIVATE") && !shown.contains("CERTIFICATE"), "{shown}");
+    let long = authority.workload(WEB, HOUR * 24 * 365 * 20, now()).unwrap();
+    assert_eq!(long.expires, authority.expires(), "it ends with the authority");
+}
+
+#[test]
 fn server_certificate_has_the_names() {
     let authority = self_signed();
     let names = ["istiod.istio-system.svc", "127.0.0.1", "::1"].map(str::to_owned).into();

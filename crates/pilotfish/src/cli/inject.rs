@@ -34,6 +34,10 @@ pub(crate) struct Inject {
     /// token of their service account
     #[arg(long, value_name = "FILE")]
     xds_ca_file: Option<PathBuf>,
+    /// Sidecars take the certificates of their workloads from Pilotfish, for mutual TLS of the mesh. Pilotfish
+    /// needs --ca
+    #[arg(long, requires = "xds_ca_file")]
+    workload_certificates: bool,
     /// The cluster that the Pods run in
     #[arg(long, value_name = "ID", default_value = "Kubernetes")]
     cluster_id: String,
@@ -61,6 +65,7 @@ impl Inject {
         let mut values: BTreeMap<_, _> = self.values.iter().cloned().collect();
         if let Some(path) = &self.xds_ca_file {
             target = target.over_tls(authorities_of("--xds-ca-file", path)?);
+            target = target.with_certificates(self.workload_certificates);
             values.entry(TOKEN_AUDIENCE.to_owned()).or_insert_with(|| AUDIENCE.to_owned());
         }
         let revision = self.revision.as_deref().map(Revision::named).unwrap_or_default();
@@ -90,6 +95,9 @@ impl Inject {
 /// Template value with the audience of sidecars' tokens.
 pub(crate) const TOKEN_AUDIENCE: &str = "tokenAudience";
 
+/// Template value that is set if sidecars take the certificates of their workloads from Pilotfish.
+const WORKLOAD_CERTIFICATES: &str = "workloadCertificates";
+
 /// Reads the certificate authorities of a file, which must have at least one.
 ///
 /// # Errors
@@ -107,9 +115,12 @@ pub(crate) fn authorities_of(name: &str, path: &Path) -> Result<AuthoritiesNow> 
 /// When the template cannot be read, or is wrong.
 pub(crate) fn injector(
     template: Option<&Path>,
-    values: BTreeMap<String, String>,
+    mut values: BTreeMap<String, String>,
     target: PodTarget,
 ) -> Result<Injector> {
+    if target.has_certificates() {
+        values.entry(WORKLOAD_CERTIFICATES.to_owned()).or_insert_with(|| "ads".to_owned());
+    }
     let text = match template {
         Some(path) => {
             std::fs::read_to_string(path).with_context(|| format!("--template {}", path.display()))?

@@ -34,7 +34,7 @@ use crate::settings::{RegistriesSettings, Settings};
 use analysis::Analysis;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
-use ca::Ca;
+use ca::{Ca, CaService, WorkloadSecrets, WorkloadSecretsHook};
 use parking_lot::Mutex;
 use pilotfish_admin::{Access, Feed, Metrics};
 use pilotfish_admin_state::istioctl::{self, Answerer, Budget, Questions};
@@ -101,10 +101,12 @@ impl Bound {
         let registration = Registration::open(&settings, &mut registries, &shared, &recorder).await?;
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_settings(translation(&settings)));
+        let (ca, ca_reload) = Ca::open(&settings, &sources, &metrics).await?.unzip();
+        let (certificates, secrets) = certificate_services(ca.as_ref(), &shared, &recorder).unzip();
         let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
         let (questions, asked) = Questions::new(settings.admin.allow_remote_debug);
         let configuration = configuration(&settings);
-        let hooks = hooks(rights, auto_registration.as_ref(), questions, &configuration);
+        let hooks = hooks(rights, secrets.clone(), auto_registration.as_ref(), questions, &configuration);
         let resources = Arc::new(Resources::new(translator.clone(), settings.xds.trust_nodes, hooks));
         let fanout = Fanout::new(resources.clone(), recorder.clone(), stream_limits(&settings));
         name_suspects(&recorder, &translator, &shared);
@@ -114,9 +116,8 @@ impl Bound {
         let remote = remote_registries(feed, &settings.registries)?;
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let analysis = Analysis::new(&settings, &shared);
-        let (ca, ca_reload) = Ca::open(&settings, &sources, &metrics).await?.unzip();
         let webhooks = Webhooks::bind(&settings, &recorder, &analysis, &revision, ca.as_ref()).await?;
-        let secure = tls::open(&settings, &sources, webhooks.as_ref(), ca.as_ref(), &shared, &recorder)?;
+        let secure = tls::open(&settings, &sources, webhooks.as_ref(), certificates, &shared, &recorder)?;
         let (secure, reload) = secure.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let admin_state = Arc::new(AdminState {
@@ -145,6 +146,7 @@ impl Bound {
         subsystems.extend(pages(admin, &admin_state, &recorder, &settings, asked)?);
         subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reloads(reload, ca_reload));
+        subsystems.extend(secrets.map(WorkloadSecrets::subsystem));
         subsystems.add(xds::subsystem(xds));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
@@ -340,16 +342,28 @@ fn configuration(settings: &Settings) -> Arc<Configuration> {
     Arc::new(Configuration::new(clients, settings.registries.settings.cluster.as_str()))
 }
 
+/// Returns what signs certificates for workloads: on request of an agent, and over SDS.
+fn certificate_services(
+    ca: Option<&Arc<Ca>>,
+    shared: &Arc<Shared>,
+    recorder: &Arc<PrometheusRecorder>,
+) -> Option<(Arc<CaService>, Arc<WorkloadSecrets>)> {
+    let service = Arc::new(CaService::new(ca?.clone(), shared.clone(), recorder.clone()));
+    Some((service.clone(), Arc::new(WorkloadSecrets::new(service))))
+}
+
 /// Returns the features that take part when clients connect. Configuration comes last, because it answers
 /// every type for clients that request nothing else.
 fn hooks(
     rights: Option<SecretRights>,
+    secrets: Option<Arc<WorkloadSecrets>>,
     auto_registration: Option<&AutoRegistration>,
     questions: Questions,
     configuration: &Arc<Configuration>,
 ) -> Vec<Box<dyn ConnectHook>> {
     let mut hooks: Vec<Box<dyn ConnectHook>> = Vec::new();
     hooks.extend(rights.map(|rights| Box::new(rights) as Box<dyn ConnectHook>));
+    hooks.extend(secrets.map(|secrets| Box::new(WorkloadSecretsHook(secrets)) as Box<dyn ConnectHook>));
     hooks.push(Box::new(NodeClaims::default()));
     let registrar = auto_registration.map(AutoRegistration::registrar);
     hooks.extend(registrar.map(|registrar| Box::new(registrar) as Box<dyn ConnectHook>));

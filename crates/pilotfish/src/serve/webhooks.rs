@@ -143,6 +143,7 @@ impl Webhooks {
         let bound = bound.map_err(|error| with_flag(error, "--webhook-address"))?;
         let bound = bound.with_observer(recorder.clone());
         let target = settings.target(bound.certificates(), ca.cloned())?;
+        let target = target.with_certificates(ca.is_some());
         let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
         let injector = injector.with_revision(&settings.revision);
         let client = client::connect(cluster).await.context("--kubernetes")?;

@@ -54,10 +54,10 @@ pub use server::{
     ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig, UnaryAnswer, UnaryMethod,
 };
 pub use source::{
-    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held, PeerInfo, Publication,
-    Resource, ResourceSource, Snapshot, ViewId,
+    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held, PeerInfo, PrivateSecret,
+    Publication, Resource, ResourceSource, Snapshot, ViewId,
 };
 pub use status::{
     Concerned, ConnectionStatus, Lacking, Names, Progress, Rejection, SubscribedNames, TypeStatus,
 };
-pub use stream::{Response, Stream};
+pub use stream::{Response, SecretsChanged, Stream};

@@ -218,6 +218,11 @@ impl Mark {
         self.set(COLLECTIONS_CHANGED, since)
     }
 
+    /// Marks a change of the client's private Secrets, as [`Self::set_collections`].
+    pub(crate) fn set_private(&self, since: Duration) -> bool {
+        self.set(1 << ResourceType::Secret.into_usize(), since)
+    }
+
     fn set(&self, bits: Bits, since: Duration) -> bool {
         if !self.is_set() {
             self.since.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Contract between this crate and the source of its resources.
 
 use crate::limits::LimitExceeded;
+use crate::stream::SecretsChanged;
 use bytes::Bytes;
 use imbl::OrdMap;
 use pilotfish_proto::ResourceType;
@@ -25,7 +26,7 @@ impl ViewId {
 pub struct ClientId(pub u64);
 
 /// One encoded resource. Cloning copies pointers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Resource {
     /// Name under which clients subscribe to it.
     pub name: Arc<str>,
@@ -37,6 +38,20 @@ pub struct Resource {
     /// True for an empty resource that replaces a missing one, for clients that would wait for it. Its
     /// version differs from that of an equal resource that exists.
     pub stands_in: bool,
+}
+
+/// Shows nothing of the content, which may be a private key.
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, version, body, changed_at, stands_in } = self;
+        f.debug_struct("Resource")
+            .field("name", name)
+            .field("version", version)
+            .field("bytes", &body.len())
+            .field("changed_at", changed_at)
+            .field("stands_in", stands_in)
+            .finish()
+    }
 }
 
 /// Compares names and content hashes.
@@ -63,6 +78,17 @@ pub enum CollectionState {
     /// has been sent. The client may ask again, and [`ResourceSource::serves_collection`] is called again
     /// then.
     Once(Collection, Held),
+}
+
+/// State of a Secret that only one client is sent, such as the key of its workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrivateSecret {
+    /// It is being made: requests of the client for Secrets are answered when it is there.
+    NotYet,
+    /// The client is not sent one.
+    Absent,
+    /// Its version tells it from earlier ones of the client, and says nothing of the content.
+    Is(Arc<Resource>),
 }
 
 /// Guard that is held while bytes are in memory, such as a part of a budget.
@@ -160,6 +186,21 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// need not be reported. A stream may have subscribed to one since, and may even have read it:
     /// `is_subscribed` checks that. Called without locks of this crate.
     fn unsubscribed(&self, _view: ViewId, _names: &[Arc<str>], _is_subscribed: &dyn Fn(&str) -> bool) {}
+
+    /// Names of Secrets that each client is sent in a form of its own. They are of no view.
+    fn private_secrets(&self) -> &[&str] {
+        &[]
+    }
+
+    /// The newest form of one of these Secrets for a client. The source announces another one by `changed`.
+    fn private_secret(
+        &self,
+        _client: &Self::Client,
+        _name: &str,
+        _changed: &SecretsChanged,
+    ) -> PrivateSecret {
+        PrivateSecret::Absent
+    }
 
     /// True if a type that is not an xDS type is served to the client, as a collection. Called once for each
     /// type of a stream, with the names of its first request.

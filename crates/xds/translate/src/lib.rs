@@ -48,12 +48,13 @@ mod translator;
 mod xds;
 
 pub use analysis::{Analyzer, Code, Completeness, Finding, Known, Level};
+pub use credentials::CertificateSource;
 pub use engine::{EncodedResource, Refusal, TranslationSettings};
 pub use envoy_filter::check_object;
 pub use limits::LIMITS;
 pub use proxy::{
-    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, Metadata, NodeError, NotItsIdentity, PodPort,
-    Proxy, ProxyKind, SecretAccess, WasmSupport,
+    CERTIFICATES_KEY, CERTIFICATES_OVER_ADS, Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, Metadata,
+    NodeError, NotItsIdentity, PodPort, Proxy, ProxyKind, SecretAccess, WasmSupport,
 };
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};

@@ -102,6 +102,11 @@ fn absolute(name: &str, path: &Path) -> anyhow::Result<String> {
 }
 
 impl Target {
+    /// True if the client proves an identity.
+    pub(super) fn has_proof(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !matches!(tls.proof, Proof::Nothing))
+    }
+
     /// Creates a target without TLS.
     pub(super) fn plain(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), port, tls: None }

@@ -177,8 +177,9 @@ impl Injector {
 
 /// True for values with a meaning independent of the template.
 fn is_ours(value: &str) -> bool {
-    // Pilotfish sets `tokenAudience` for templates that mount a token.
-    value == "interception" || value == "tokenAudience"
+    // Pilotfish sets `tokenAudience` for templates that mount a token, and `workloadCertificates` for those
+    // that label Pods.
+    matches!(value, "interception" | "tokenAudience" | "workloadCertificates")
 }
 
 /// Workload of a Pod: its owner, without the suffixes that ReplicaSets and Jobs append to the name of their
@@ -256,6 +257,24 @@ mod tests {
                 (&json!("add"), &json!("/spec/initContainers"))
             ]
         );
+    }
+
+    #[test]
+    fn pod_with_a_certificate_accepts_mutual_tls_unless_it_says_otherwise() {
+        let of = |values: &[(&str, &str)], labels: serde_json::Value| {
+            let values = values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+            let injector = Injector::new(DEFAULT_TEMPLATE, values, Arc::new(|_| json!({}))).unwrap();
+            let pod = json!({"metadata": {"labels": labels}, "spec": {"containers": []}});
+            let mut pod: Json = serde_json::from_value(pod).unwrap();
+            injector.inject(&mut pod, "shop", "web").unwrap().unwrap();
+            let label = pod.at(&["metadata", "labels", "security.istio.io/tlsMode"]).and_then(Json::text);
+            label.map(str::to_owned)
+        };
+        let with = [("workloadCertificates", "ads")];
+        assert_eq!(of(&[], json!({"app": "web"})), None);
+        assert_eq!(of(&with, json!({"app": "web"})).as_deref(), Some("istio"));
+        let own = json!({"security.istio.io/tlsMode": "disabled"});
+        assert_eq!(of(&with, own).as_deref(), Some("disabled"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod files;
 pub(super) mod roots;
 pub(crate) mod rotate;
+mod secrets;
 pub(crate) mod service;
 mod source;
 mod view;
@@ -19,6 +20,7 @@ use pilotfish_admin::Metrics;
 use pilotfish_api::v1::CertificateAuthority;
 use pilotfish_ca::{Authority, Lifetimes, Rotation, Serving};
 use pilotfish_runtime::FileReader;
+pub(crate) use secrets::{WorkloadSecrets, WorkloadSecretsHook};
 pub(crate) use service::CaService;
 use source::{AuthoritySecrets, AuthoritySource};
 use std::collections::BTreeSet;

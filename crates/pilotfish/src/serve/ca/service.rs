@@ -4,7 +4,7 @@ use super::Ca;
 use crate::recorder::PrometheusRecorder;
 use bytes::Bytes;
 use pilotfish_admission::{LogLimit, TokenBucket, TokenBuckets, network_of};
-use pilotfish_ca::{Authority, CertificateRequest, SignError};
+use pilotfish_ca::{Authority, CertificateRequest, SignError, WorkloadCertificate};
 use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::{trust_domain, with_mesh};
 use pilotfish_identity::{Proof, WorkloadId};
@@ -23,6 +23,8 @@ pub(crate) const IDENTITY_CERTIFICATES: u32 = 200;
 /// Certificate requests of one address per second, before the client is authenticated; ten times as many in a
 /// burst.
 pub(crate) const ADDRESS_CERTIFICATES: u32 = 200;
+/// Wait after a failure to sign.
+const RETRY: Duration = Duration::from_secs(10);
 /// Metadata field by which a node proxy requests a certificate for another identity.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
 
@@ -45,6 +47,14 @@ pub(super) struct IstioCertificateResponse {
     /// Certificates in PEM, the leaf first and all roots in the last text.
     #[prost(string, repeated, tag = "1")]
     pub(super) cert_chain: Vec<String>,
+}
+
+/// A certificate that is not signed now.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: Status,
+    /// Time after which it may be.
+    pub(super) wait: Duration,
 }
 
 /// Method `CreateCertificate` of the certificate service.
@@ -83,16 +93,15 @@ impl CaService {
         let metrics = &self.recorder.metrics().ca;
         let request = IstioCertificateRequest::decode(request)
             .map_err(|error| Status::invalid_argument(format!("malformed request: {error}")))?;
-        let identity =
-            identity(proof, &self.shared.world()).inspect_err(|_| metrics.authentication_failures.inc())?;
+        let identity = identity(&proof.identities, &self.shared.world())
+            .inspect_err(|_| metrics.authentication_failures.inc())?;
         if is_impersonating(&request) {
             metrics.authentication_failures.inc();
             return Err(Status::permission_denied(
                 "certificates for other identities than the client's are not signed",
             ));
         }
-        let admitted = self.identities.take(identity.clone(), Instant::now().into());
-        admitted.map_err(|wait| self.too_many(Limit::IdentityCertificates, IDENTITY_CERTIFICATES, wait))?;
+        self.admit_identity(&identity).map_err(|refused| refused.status)?;
         let lifetime = self.ca.lifetimes.of(request.validity_duration);
         let signed = match lifetime {
             Ok(lifetime) => self.sign(identity, request.csr, lifetime).await?,
@@ -121,13 +130,51 @@ impl CaService {
         signing.await.map_err(|error| Status::internal(error.to_string()))
     }
 
-    fn too_many(&self, limit: Limit, allowed: u32, wait: Duration) -> Status {
+    pub(super) fn admit_identity(&self, identity: &str) -> Result<(), Refused> {
+        let admitted = self.identities.take(identity.to_owned(), Instant::now().into());
+        admitted.map_err(|wait| self.too_many(Limit::IdentityCertificates, IDENTITY_CERTIFICATES, wait))
+    }
+
+    fn admit_address(&self, client: IpAddr) -> Result<(), Refused> {
+        let admitted = self.addresses.take(network_of(client), Instant::now().into());
+        admitted.map_err(|wait| self.too_many(Limit::AddressCertificates, ADDRESS_CERTIFICATES, wait))
+    }
+
+    /// Creates a key and a certificate for an identity that a client proved, within the limits of requests.
+    /// Blocks.
+    pub(super) fn workload(
+        &self,
+        identity: &str,
+        client: IpAddr,
+        now: SystemTime,
+    ) -> Result<WorkloadCertificate, Refused> {
+        self.admit_address(client)?;
+        self.admit_identity(identity)?;
+        let authority = self.ca.authority.load_full();
+        let made = workload_id(identity)
+            .and_then(|identity| authority.workload(identity, self.ca.lifetimes.default, now));
+        let made = made.map_err(|error| Refused { status: self.failed(&error), wait: RETRY })?;
+        self.recorder.metrics().ca.signed.inc();
+        Ok(made)
+    }
+
+    /// Processors that sign at a time.
+    pub(super) fn processors(&self) -> Arc<Semaphore> {
+        self.processors.clone()
+    }
+
+    pub(crate) fn ca(&self) -> &Arc<Ca> {
+        &self.ca
+    }
+
+    fn too_many(&self, limit: Limit, allowed: u32, wait: Duration) -> Refused {
         self.recorder.limit_exceeded(limit);
-        let (limit, wait) = (limit.as_str(), wait.as_secs_f64());
-        Status::resource_exhausted(format!(
-            "too many certificate requests: {allowed} a second are allowed; try again after {wait:.1} s \
+        let (limit, seconds) = (limit.as_str(), wait.as_secs_f64());
+        let status = Status::resource_exhausted(format!(
+            "too many certificate requests: {allowed} a second are allowed; try again after {seconds:.1} s \
              (limit {limit})"
-        ))
+        ));
+        Refused { status, wait }
     }
 
     /// Counts an error under istiod's names and returns its status.
@@ -154,8 +201,7 @@ impl UnaryMethod for CaService {
 
     fn admit(&self, client: IpAddr) -> Result<(), Status> {
         self.recorder.metrics().ca.requests.inc();
-        let admitted = self.addresses.take(network_of(client), Instant::now().into());
-        admitted.map_err(|wait| self.too_many(Limit::AddressCertificates, ADDRESS_CERTIFICATES, wait))
+        self.admit_address(client).map_err(|refused| refused.status)
     }
 
     fn unauthenticated(&self) {
@@ -177,8 +223,8 @@ impl UnaryMethod for CaService {
 }
 
 /// Returns the only identity of the client, if it is one of a workload of the mesh.
-fn identity(proof: &Proof, world: &World) -> Result<String, Status> {
-    let [identity] = proof.identities.as_slice() else {
+pub(super) fn identity(identities: &[String], world: &World) -> Result<String, Status> {
+    let [identity] = identities else {
         return Err(Status::permission_denied("the client does not prove exactly one identity"));
     };
     let workload = WorkloadId::parse(identity).ok_or_else(|| {
@@ -210,7 +256,10 @@ fn sign(
     now: SystemTime,
 ) -> Result<Vec<String>, SignError> {
     let request = CertificateRequest::from_pem(csr)?;
-    let identity = WorkloadId::parse(identity)
-        .ok_or_else(|| SignError::Create(format!("{identity} is not the identity of a workload")))?;
-    authority.sign(&request, identity, lifetime, now)
+    authority.sign(&request, workload_id(identity)?, lifetime, now)
+}
+
+fn workload_id(identity: &str) -> Result<WorkloadId<'_>, SignError> {
+    WorkloadId::parse(identity)
+        .ok_or_else(|| SignError::Create(format!("{identity} is not the identity of a workload")))
 }

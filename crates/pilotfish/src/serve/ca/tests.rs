@@ -21,7 +21,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
-const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
+pub(super) const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 
 fn settings(ca: &str, data: &Path) -> Settings {
     let args = ServeArgs {
@@ -196,20 +196,25 @@ async fn plug_in_authority_is_not_rotated() {
     assert!(format!("{error:#}").contains("ca.pem is missing"), "{error:#}");
 }
 
-struct Service {
-    _folder: TempDir,
+pub(super) struct Service {
+    folder: TempDir,
     service: CaService,
     recorder: Arc<PrometheusRecorder>,
 }
 
 impl Service {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let metrics = Arc::new(Metrics::new("test").unwrap());
         let (ca, _) = open_with("self-signed", folder.path(), &metrics).await.unwrap();
         let recorder = Arc::new(PrometheusRecorder::new(metrics));
         let service = CaService::new(ca, Arc::new(Shared::default()), recorder.clone());
-        Self { _folder: folder, service, recorder }
+        Self { folder, service, recorder }
+    }
+
+    /// Returns the service, and the folder of its authority.
+    pub(super) fn into_parts(self) -> (CaService, TempDir) {
+        (self.service, self.folder)
     }
 
     async fn call(

@@ -3,7 +3,7 @@
 
 mod files;
 
-use super::ca::{Ca, CaService};
+use super::ca::CaService;
 use super::polled_files::{Outcome, POLL_INTERVAL, PolledFiles};
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
@@ -62,11 +62,12 @@ pub(crate) fn open(
     settings: &Settings,
     sources: &Sources,
     webhooks: Option<&Webhooks>,
-    ca: Option<&Arc<Ca>>,
+    service: Option<Arc<CaService>>,
     shared: &Arc<Shared>,
     recorder: &Arc<PrometheusRecorder>,
 ) -> Result<Option<(TlsListenerConfig, Reload)>> {
     let Some(secure) = &settings.tls else { return Ok(None) };
+    let ca = service.as_ref().map(|service| service.ca());
     let kept = match &secure.certificate {
         CertificateSource::Files { .. } => None,
         CertificateSource::Webhooks => {
@@ -82,11 +83,7 @@ pub(crate) fn open(
     let refused = recorder.metrics().secure.files_refused.clone();
     let (tls, reload) = of_files("xDS", files, kept, pilotfish_xds::ALPN, refused)?;
     let authenticators = authenticators(secure, settings, sources, shared, recorder.clone());
-    let methods = ca.map(|ca| {
-        let service = CaService::new(ca.clone(), shared.clone(), recorder.clone());
-        Arc::new(service) as Arc<dyn UnaryMethod>
-    });
-    let methods = methods.into_iter().collect();
+    let methods = service.into_iter().map(|service| service as Arc<dyn UnaryMethod>).collect();
     Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators, methods }, reload)))
 }
 

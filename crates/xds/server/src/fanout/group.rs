@@ -607,7 +607,13 @@ impl GroupView {
         self.names.iter().filter(|name| !self.entries.contains_key(name)).cloned().collect()
     }
 
-    fn build(&self, ty: ResourceType, baseline: Baseline, sent: &Entries, nonce: u64) -> EncodedResponse {
+    pub(crate) fn build(
+        &self,
+        ty: ResourceType,
+        baseline: Baseline,
+        sent: &Entries,
+        nonce: u64,
+    ) -> EncodedResponse {
         match baseline {
             Baseline::DeltaAll => {
                 let mut contents = Entries::new().difference(&self.entries);

@@ -48,7 +48,7 @@ impl<S: ResourceSource> Stream<S> {
         let mut subscription = SubscriptionKey::new(wildcard && !unsubscribe.contains("*"));
         names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
         self.check_limits(ty, subscription, Known::of(&known))?;
-        let Seen { view, parts, is_undecided } = self.view(ty);
+        let Seen { view, parts, is_undecided } = self.view(ty, names.iter().copied());
         let key = GroupKey { ty, view, subscription };
         let Some(account) = self.account(subscription) else { return Ok(()) };
         let membership = self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account)?;
@@ -151,6 +151,7 @@ impl<S: ResourceSource> Stream<S> {
             let subscribed = watch.membership.group.lock().names.clone();
             watch.requested.add(requested.iter().copied(), &subscribed);
         }
+        self.follow_names(ty);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 mod collections;
 mod delta;
 mod order;
+mod private;
 mod push;
 mod sotw;
 mod watch;
@@ -30,6 +31,8 @@ use order::Order;
 use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
+use private::Private;
+pub use private::SecretsChanged;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use watch::{Acknowledged, Known, Requested, Watch};
@@ -101,6 +104,8 @@ pub struct Stream<S: ResourceSource> {
     dirty: Types,
     /// Types that are not xDS types.
     collections: Collections,
+    /// Secrets that only this client is sent.
+    private: Private,
     order: Order,
     /// Time of the first publication that is not sent completely.
     publishing: Option<Duration>,
@@ -148,6 +153,7 @@ impl<S: ResourceSource> Stream<S> {
             watches: EnumMap::default(),
             dirty: Types::default(),
             collections: Collections::default(),
+            private: Private::default(),
             order: Order::default(),
             publishing: None,
             cost: 0,
@@ -304,10 +310,13 @@ impl<S: ResourceSource> Stream<S> {
         Some(Account::for_few(Arc::clone(&self.connected.as_ref()?.names), is_few))
     }
 
-    /// Looks up the view of a type.
-    fn view(&self, ty: ResourceType) -> Seen {
+    /// Looks up the view of a type for a subscription to these names.
+    fn view<'a>(&self, ty: ResourceType, names: impl IntoIterator<Item = &'a str>) -> Seen {
         let nothing =
             |is_undecided| Seen { view: ViewId::NONE, parts: Arc::from([ViewId::NONE]), is_undecided };
+        if self.is_private(ty, names) {
+            return nothing(false);
+        }
         let Some(connected) = &self.connected else { return nothing(false) };
         let snapshot = self.fanout.source.snapshot();
         match snapshot.view(&connected.client, ty) {
@@ -322,10 +331,9 @@ impl<S: ResourceSource> Stream<S> {
         // The client did not ask for the change, so no limit applies.
         let account = Account { budget: Arc::clone(&connected.names), part: Part::Beyond };
         for ty in ResourceType::ALL {
-            if self.watches[ty].is_none() {
-                continue;
-            }
-            let Seen { view, parts, is_undecided } = self.view(ty);
+            let Some(watch) = &self.watches[ty] else { continue };
+            let names = watch.membership.group.lock().names.clone();
+            let Seen { view, parts, is_undecided } = self.view(ty, names.iter().map(|name| &**name));
             let Some(watch) = &mut self.watches[ty] else { continue };
             if std::mem::replace(&mut watch.is_undecided, is_undecided) != is_undecided {
                 self.dirty.add(ty);
@@ -334,7 +342,6 @@ impl<S: ResourceSource> Stream<S> {
             if old.key.view == view {
                 continue;
             }
-            let names = old.group.lock().names.clone();
             let names: Vec<&str> = names.iter().map(|name| &**name).collect();
             let key = GroupKey { view, ..old.key };
             let joined = self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account);

@@ -60,6 +60,9 @@ impl<S: ResourceSource> Stream<S> {
         if self.order.expire(now, self.fanout.limits.draining) {
             self.send_endpoints_again();
         }
+        if self.dirty.contains(ResourceType::Secret) {
+            self.read_private();
+        }
         if !self.dirty.is_empty() {
             let looks = self.look();
             for ty in ResourceType::ALL {
@@ -105,7 +108,10 @@ impl<S: ResourceSource> Stream<S> {
             let is_waited_for = is_breaking && matches!(ty, ResourceType::Listener | ResourceType::Route);
             let watch = self.watches[ty].as_ref().filter(|_| self.dirty.contains(ty) || is_waited_for);
             of[ty] = watch.map(|watch| {
-                let (view, response) = watch.membership.group.view(self.baseline(ty, watch));
+                let (mut view, response) = watch.membership.group.view(self.baseline(ty, watch));
+                if self.private.is_in(ty) {
+                    self.private.put_over(&mut view);
+                }
                 Look { view, response }
             });
         }
@@ -114,6 +120,9 @@ impl<S: ResourceSource> Stream<S> {
 
     /// Baseline of a response that other streams may share: one that leads to the complete newest state.
     fn baseline(&self, ty: ResourceType, watch: &Watch) -> Option<Baseline> {
+        if self.private.is_in(ty) {
+            return None;
+        }
         match self.protocol {
             Protocol::Sotw if self.whole(ty) => Some(Baseline::SotwAll),
             protocol => match (&watch.requested, watch.in_step, protocol) {
@@ -129,6 +138,9 @@ impl<S: ResourceSource> Stream<S> {
     /// Response from a baseline to the snapshot.
     fn shared(&self, ty: ResourceType, look: &Look, baseline: Baseline) -> Option<Arc<EncodedResponse>> {
         let watch = self.watches[ty].as_ref()?;
+        if self.private.is_in(ty) {
+            return Some(Arc::new(look.view.build(ty, baseline, &watch.sent, self.fanout.nonces.next())));
+        }
         Some(look.response.clone().unwrap_or_else(|| {
             let (group, alone) = (&watch.membership.group, watch.membership.is_alone());
             group.response(&look.view, baseline, &watch.sent, alone, &self.fanout.nonces)
@@ -142,7 +154,7 @@ impl<S: ResourceSource> Stream<S> {
         };
         // A response without secrets would remove them, and Envoy would continue without certificates while
         // the client's access is being decided.
-        if watch.is_undecided {
+        if watch.is_undecided || self.private.holds(ty) {
             self.dirty.remove(ty);
             return None;
         }

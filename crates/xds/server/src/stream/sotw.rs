@@ -45,7 +45,7 @@ impl<S: ResourceSource> Stream<S> {
         if let Some(old) = self.watches[ty].take() {
             self.fanout.leave(&old.membership);
         }
-        let Seen { view, parts, is_undecided } = self.view(ty);
+        let Seen { view, parts, is_undecided } = self.view(ty, names.iter().copied());
         let key = GroupKey { ty, view, subscription };
         let Some(account) = self.account(subscription) else { return Ok(()) };
         let mut watch = Watch::new(self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account)?);
@@ -106,6 +106,7 @@ impl<S: ResourceSource> Stream<S> {
             let subscribed = watch.membership.group.lock().names.clone();
             watch.requested.add(added.iter().copied(), &subscribed);
         }
+        self.follow_names(ty);
         Ok(())
     }
 

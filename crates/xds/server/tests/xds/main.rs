@@ -11,6 +11,7 @@ mod limits;
 mod methods;
 mod order;
 mod parts;
+mod private;
 mod properties;
 mod recorded;
 mod secure;

@@ -9,8 +9,8 @@ use pilotfish_proto::envoy::service::discovery::v3 as discovery;
 use pilotfish_proto::{Any, any};
 use pilotfish_xds::{
     Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Fanout, Held, NoRecorder,
-    PeerInfo, Protocol, Publication, Recorder, Resource, ResourceSource, Snapshot, Stream, StreamError,
-    StreamLimits, ViewId,
+    PeerInfo, PrivateSecret, Protocol, Publication, Recorder, Resource, ResourceSource, SecretsChanged,
+    Snapshot, Stream, StreamError, StreamLimits, ViewId,
 };
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +75,10 @@ pub(crate) struct Memory {
     pub(crate) snapshots: AtomicU64,
     /// Resources that were read.
     pub(crate) reads: Arc<AtomicU64>,
+    /// Secrets of single clients, by name; `None` if there are no such names.
+    pub(crate) private: Mutex<Option<BTreeMap<(ClientId, String), PrivateSecret>>>,
+    /// Handles of the clients that have read one.
+    pub(crate) changed: Mutex<BTreeMap<ClientId, SecretsChanged>>,
     /// Every type is a collection, as for a client that wants nothing else.
     pub(crate) all_collections: AtomicBool,
 }
@@ -283,6 +287,17 @@ impl ResourceSource for Memory {
     fn unsubscribed(&self, _: ViewId, names: &[Arc<str>], is_subscribed: &dyn Fn(&str) -> bool) {
         let free = names.iter().filter(|name| !is_subscribed(name));
         self.free.lock().extend(free.map(ToString::to_string));
+    }
+
+    fn private_secrets(&self) -> &[&str] {
+        if self.private.lock().is_some() { &["default", "ROOTCA"] } else { &[] }
+    }
+
+    fn private_secret(&self, client: &Client, name: &str, changed: &SecretsChanged) -> PrivateSecret {
+        self.changed.lock().insert(client.id, changed.clone());
+        let private = self.private.lock();
+        let found = private.as_ref().and_then(|all| all.get(&(client.id, name.to_owned())));
+        found.cloned().unwrap_or(PrivateSecret::NotYet)
     }
 
     fn serves_collection(&self, _: &Client, type_url: &str, _: &[&str]) -> Result<bool, ConnectError> {

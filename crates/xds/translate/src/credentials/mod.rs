@@ -6,9 +6,12 @@
 mod der;
 mod servable;
 mod usable;
+mod workload;
 
 pub(crate) use servable::secret;
 pub(crate) use usable::{AuthoritiesIn, KeyPairIn, Unusable};
+pub use workload::CertificateSource;
+pub(crate) use workload::{from_server, from_stream};
 
 use pilotfish_config::kubernetes::{ConfigMap, Secret};
 
@@ -20,7 +23,7 @@ pub(crate) fn with_ca_suffix(name: &str) -> String {
     if name.ends_with(CA_SUFFIX) { name.to_owned() } else { format!("{name}{CA_SUFFIX}") }
 }
 
-/// The workload's own certificate, from the agent beside the proxy, in place of a Secret.
+/// The workload's own certificate, in place of a Secret.
 pub(crate) const BUILT_IN: &str = "builtin://";
 
 /// A certificate chain and its key, both in PEM.

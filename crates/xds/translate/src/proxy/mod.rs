@@ -14,7 +14,7 @@ pub(crate) use ip_families::IpFamilies;
 pub use metadata::Metadata;
 pub(crate) use node::DUBBO_PROXY;
 pub use node::{
-    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, PodPort, Proxy,
-    ProxyKind, WasmSupport,
+    CERTIFICATES_KEY, CERTIFICATES_OVER_ADS, Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS,
+    NodeError, NotItsIdentity, PodPort, Proxy, ProxyKind, WasmSupport,
 };
 pub use secret_access::SecretAccess;

@@ -1,6 +1,7 @@
 //! The node in the first request of a connected proxy, read once.
 
 use super::{Metadata, SecretAccess};
+use crate::credentials::CertificateSource;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{ClusterId, Labels, Locality, Namespace, NetworkId, Transport};
 use pilotfish_proto::ValueKind;
@@ -69,10 +70,9 @@ pub struct Proxy {
     pub wasm: WasmSupport,
     /// True if its node lists Envoy's filter for Dubbo calls.
     pub dubbo_proxy: bool,
-    /// True if Istio's agent runs beside it (it sets `ISTIO_VERSION`), which serves workload certificates
-    /// under the cluster name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so
-    /// mutual TLS is used only where a rule configures it.
-    pub agent: bool,
+    /// Source of its workload's certificate: the control plane, where the node asks for that
+    /// ([`CERTIFICATES_KEY`]), else Istio's agent, if there is one (it sets `ISTIO_VERSION`).
+    pub certificate_source: CertificateSource,
     /// True for a gRPC library, known by `user_agent_name`, that refuses clusters with `LEAST_REQUEST`:
     /// those in C and for Node.js do, the ones in Go and Java balance by open requests.
     pub refuses_least_request: bool,
@@ -166,6 +166,11 @@ pub enum NodeError {
     TooManyLabels(usize),
 }
 
+/// Metadata field of a node for the source of its workload's certificate.
+pub const CERTIFICATES_KEY: &str = "WORKLOAD_CERTIFICATES";
+/// Its value for certificates of the control plane, on the stream of all other resources.
+pub const CERTIFICATES_OVER_ADS: &str = "ads";
+
 /// The addresses that a node may have: each is a fact that its views depend on.
 pub const MAX_ADDRESSES: usize = 64;
 /// The labels that a node may have: they are a part of its views.
@@ -256,7 +261,11 @@ impl Proxy {
             dubbo_proxy: node.extensions.iter().any(|extension| extension.name == DUBBO_PROXY),
             identity: None,
             secret_access: SecretAccess::default(),
-            agent: !text("ISTIO_VERSION").is_empty(),
+            certificate_source: match (text(CERTIFICATES_KEY), text("ISTIO_VERSION")) {
+                (CERTIFICATES_OVER_ADS, _) => CertificateSource::ControlPlane,
+                (_, "") => CertificateSource::Nobody,
+                _ => CertificateSource::Agent,
+            },
             refuses_least_request: refuses_least_request(&node.user_agent_name),
             proxy_config: proxy_config(node.metadata.as_ref()),
             span_service: span_service(node.metadata.as_ref()),
@@ -564,6 +573,23 @@ mod tests {
 
     fn node(id: &str) -> Node {
         Node { id: id.into(), ..Default::default() }
+    }
+
+    #[test]
+    fn node_names_the_source_of_its_certificate() {
+        let source = |metadata: &[(&str, &str)]| {
+            let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.into())) };
+            let fields = metadata.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect();
+            let metadata = Some(Struct { fields });
+            let node = Node { metadata, ..node("sidecar~10.0.0.1~a.b~c") };
+            Proxy::from_node(&node).unwrap().certificate_source
+        };
+        let (agent, own) = (("ISTIO_VERSION", "1.31.0"), (CERTIFICATES_KEY, CERTIFICATES_OVER_ADS));
+        assert_eq!(source(&[]), CertificateSource::Nobody);
+        assert_eq!(source(&[agent]), CertificateSource::Agent);
+        assert_eq!(source(&[own]), CertificateSource::ControlPlane);
+        assert_eq!(source(&[agent, own]), CertificateSource::ControlPlane);
+        assert_eq!(source(&[(CERTIFICATES_KEY, "files")]), CertificateSource::Nobody);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod worlds;
 
+use crate::credentials::CertificateSource;
 use crate::proxy::{InterceptionMode, Metadata, PodPort, Proxy, ProxyKind};
 use crate::testing::{labels, sidecar, world};
 use crate::translator::{Client, Snapshot, Translator};
@@ -101,7 +102,10 @@ fn other(proxy: &Proxy) -> Proxy {
         istio_filters: !proxy.istio_filters,
         wasm: crate::proxy::WasmSupport { http: !proxy.wasm.http, network: !proxy.wasm.network },
         dubbo_proxy: !proxy.dubbo_proxy,
-        agent: !proxy.agent,
+        certificate_source: match proxy.certificate_source {
+            CertificateSource::Agent => CertificateSource::Nobody,
+            _ => CertificateSource::Agent,
+        },
         refuses_least_request: !proxy.refuses_least_request,
         metadata: Metadata::default(),
         identity: crate::proxy::Identity::parse("spiffe://cluster.local/ns/pay/sa/web"),
@@ -118,7 +122,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
     #[rustfmt::skip]
     let Proxy {
         id, kind: _, ips, name, service_cluster, namespace, dns_domain, cluster, network, labels, static_labels, locality,
-        interception, istio_filters, wasm, dubbo_proxy, agent, refuses_least_request, metadata: _, identity, secret_access,
+        interception, istio_filters, wasm, dubbo_proxy, certificate_source, refuses_least_request, metadata: _, identity, secret_access,
         proxy_config, span_service, pod_ports,
     } = other(proxy);
     let old = || proxy.clone();
@@ -140,7 +144,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         ("istio_filters", Proxy { istio_filters, ..old() }),
         ("wasm", Proxy { wasm, ..old() }),
         ("dubbo_proxy", Proxy { dubbo_proxy, ..old() }),
-        ("agent", Proxy { agent, ..old() }),
+        ("certificate_source", Proxy { certificate_source, ..old() }),
         ("identity", Proxy { identity, ..old() }),
         ("secret_access", Proxy { secret_access, ..old() }),
         ("proxy_config", Proxy { proxy_config, ..old() }),
@@ -165,7 +169,7 @@ const HELD: [(&str, [&str; 3]); 24] = [
     ("istio_filters", ["CL", "CL", ""]),
     ("wasm", ["L", "L", ""]),
     ("dubbo_proxy", ["L", "", ""]),
-    ("agent", ["CL", "C", ""]),
+    ("certificate_source", ["CL", "C", ""]),
     ("refuses_least_request", ["", "", "C"]),
     ("identity", ["S", "S", "S"]),
     ("secret_access", ["S", "S", "S"]),
@@ -219,7 +223,7 @@ const USES: [Use; 52] = [
     ("istio_filters", plain, ["CL", "CL", ""]),
     ("wasm", plugin_with_secret, ["L", "L", ""]),
     ("dubbo_proxy", calls_of_dubbo, ["L", "", ""]),
-    ("agent", own_pod, ["CL", "C", ""]),
+    ("certificate_source", own_pod, ["CL", "C", ""]),
     ("refuses_least_request", least_request, ["", "", "C"]),
     ("identity", secret, ["S", "S", "S"]),
     ("identity", plugin_with_secret, ["X", "X", ""]),

@@ -2,6 +2,7 @@
 //! of Istio 1.31), and for hosts without a service (`ALLOW_ANY_DYNAMIC_DNS`, rule 22).
 
 use super::ClusterView;
+use crate::credentials::CertificateSource;
 use crate::engine::{Cx, EncodedResource, Query};
 use crate::proxy::{Proxy, ProxyKind};
 use crate::testing::{TestService, evaluate, line, mesh, of_service_entry, service, sidecar, world, yaml};
@@ -78,7 +79,7 @@ fn rule(policy: &str) -> Vec<Update> {
 }
 
 fn client() -> Proxy {
-    Proxy { istio_filters: true, agent: true, ..sidecar("client", "shop") }
+    Proxy { istio_filters: true, certificate_source: CertificateSource::Agent, ..sidecar("client", "shop") }
 }
 
 fn config(cluster: &Cluster) -> ClusterConfig {

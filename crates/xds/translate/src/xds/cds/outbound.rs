@@ -426,7 +426,8 @@ impl<'a> ServiceClusterBuilder<'a> {
     /// outside the mesh, not in a namespace that disables it, and not if some endpoints of connections that
     /// are passed on do not support it.
     fn auto_mtls(&self, variant: &ClusterVariant<'_>) -> bool {
-        if !self.proxy.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
+        let has_certificate = self.proxy.certificate_source.is_some();
+        if !has_certificate || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
             return false;
         }
         let stated = match variant.subset {

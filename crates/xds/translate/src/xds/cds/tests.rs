@@ -1,5 +1,6 @@
 use super::*;
 use crate::ProxyKind;
+use crate::credentials::CertificateSource;
 use crate::engine::Query;
 use crate::engine::memo::Memo;
 use crate::proxy::Proxy;
@@ -102,7 +103,7 @@ fn endpoints(service: &TestService, endpoints: Vec<Endpoint>) -> Update {
 
 /// The clusters of a service, for a sidecar with an agent.
 fn clusters(world: &Arc<World>, service: &TestService) -> Vec<Cluster> {
-    let client = Proxy { agent: true, ..sidecar("client-0", "shop") };
+    let client = Proxy { certificate_source: CertificateSource::Agent, ..sidecar("client-0", "shop") };
     let batch = evaluate(world, &BatchOf::service(client, service));
     let decode = |resource: &crate::engine::EncodedResource| {
         let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();

@@ -6,7 +6,7 @@
 
 use super::draft::Draft;
 use super::view::{Certificates, ProxyFacets};
-use crate::credentials::{CA_SUFFIX, with_ca_suffix};
+use crate::credentials::{CA_SUFFIX, CertificateSource, with_ca_suffix};
 use crate::envoy::metadata;
 use crate::proxy::ProxyKind;
 use crate::routing::gateway_api::UNUSABLE;
@@ -69,7 +69,7 @@ pub(super) fn apply(
             let sni = if settings.sni.is_empty() { &peer.sni } else { &settings.sni };
             let names = &settings.subject_alt_names;
             let names = if names.is_empty() { peer.accounts } else { names };
-            Some(istio_mutual(draft, names, sni))
+            Some(istio_mutual(draft, facets.certificate_source, names, sni))
         }
         (ClientTlsMode::Mutual | ClientTlsMode::IstioMutual, Some(own)) => {
             let settings = with_certificates(own, &settings.subject_alt_names, &settings.sni);
@@ -89,7 +89,7 @@ fn automatic(draft: &mut Draft, facets: &ProxyFacets, mesh: &MeshConfig, peer: &
         draft.cluster.transport_socket = context.map(|context| socket(&context));
         return;
     }
-    let socket = socket(&istio_mutual(draft, peer.accounts, &peer.sni));
+    let socket = socket(&istio_mutual(draft, facets.certificate_source, peer.accounts, &peer.sni));
     if draft.kind() == Some(DiscoveryType::OriginalDst) {
         draft.cluster.transport_socket = Some(socket);
         return;
@@ -120,7 +120,12 @@ fn with_certificates(own: &Certificates, names: &[String], sni: &str) -> ClientT
 }
 
 /// Mutual TLS of the mesh.
-fn istio_mutual(draft: &mut Draft, names: &[String], sni: &str) -> UpstreamTlsContext {
+fn istio_mutual(
+    draft: &mut Draft,
+    source: CertificateSource,
+    names: &[String],
+    sni: &str,
+) -> UpstreamTlsContext {
     if draft.is_dynamic() {
         name_host(draft, sni.is_empty(), true);
     }
@@ -136,8 +141,8 @@ fn istio_mutual(draft: &mut Draft, names: &[String], sni: &str) -> UpstreamTlsCo
         sni: sni.to_owned(),
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(parameters(None)),
-            tls_certificate_sds_secret_configs: vec![secrets::of_mesh("default")],
-            validation_context_type: Some(combined(validation, secrets::of_mesh("ROOTCA"))),
+            tls_certificate_sds_secret_configs: vec![source.certificate()],
+            validation_context_type: Some(combined(validation, source.roots())),
             alpn_protocols: alpn,
             ..CommonTlsContext::default()
         }),
@@ -306,14 +311,10 @@ pub(super) fn raw_buffer(name: &str) -> TransportSocket {
 /// Sources of certificates and keys (SDS).
 mod secrets {
     use super::UNUSABLE;
+    use crate::credentials::{from_server, from_stream};
     use crate::proxy::ProxyKind;
     use pilotfish_proto::Duration;
-    use pilotfish_proto::envoy::config::core::v3::api_config_source::ApiType;
-    use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
-    use pilotfish_proto::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
-    use pilotfish_proto::envoy::config::core::v3::{
-        AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, GrpcService,
-    };
+    use pilotfish_proto::envoy::config::core::v3::ConfigSource;
     use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::SdsSecretConfig;
 
     /// Prefix of a credential in a ConfigMap.
@@ -325,15 +326,9 @@ mod secrets {
     /// Prefixes of credentials that already name their source.
     const PREFIXES: [&str; 4] = [CONFIG_MAP, "kubernetes://", "kubernetes-gateway://", "builtin://"];
 
-    /// A secret of the mesh, from the agent beside the proxy. It is waited for without limit.
-    pub(super) fn of_mesh(name: &str) -> SdsSecretConfig {
-        let source = ConfigSource { initial_fetch_timeout: Some(Duration::default()), ..agent() };
-        SdsSecretConfig { name: name.to_owned(), sds_config: Some(source) }
-    }
-
     /// Files that the agent reads.
     pub(super) fn of_file(name: &str) -> SdsSecretConfig {
-        SdsSecretConfig { name: name.to_owned(), sds_config: Some(agent()) }
+        SdsSecretConfig { name: name.to_owned(), sds_config: Some(from_server("sds-grpc")) }
     }
 
     /// A secret that the control plane sends.
@@ -342,47 +337,20 @@ mod secrets {
         let credential = credential.strip_prefix(EXTERNAL).unwrap_or(credential);
         let known = PREFIXES.iter().any(|prefix| credential.starts_with(prefix));
         let name = if known { credential.to_owned() } else { format!("kubernetes://{credential}") };
-        SdsSecretConfig { name, sds_config: Some(ads()) }
+        SdsSecretConfig { name, sds_config: Some(from_stream()) }
     }
 
     /// A secret that nobody sends. istiod has sidecars do without TLS in its place.
     pub(super) fn unusable(kind: ProxyKind) -> SdsSecretConfig {
         let source = match kind {
             // As from istiod.
-            ProxyKind::Router => ads(),
+            ProxyKind::Router => from_stream(),
             // An Envoy that starts waits for the secrets of its clusters, and a policy of one namespace is in
             // the clusters of every sidecar.
             ProxyKind::Sidecar | ProxyKind::Grpc => {
-                ConfigSource { initial_fetch_timeout: Some(UNUSABLE_WAIT), ..ads() }
+                ConfigSource { initial_fetch_timeout: Some(UNUSABLE_WAIT), ..from_stream() }
             }
         };
         SdsSecretConfig { name: UNUSABLE.to_owned(), sds_config: Some(source) }
-    }
-
-    fn ads() -> ConfigSource {
-        ConfigSource {
-            resource_api_version: ApiVersion::V3 as i32,
-            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
-            ..ConfigSource::default()
-        }
-    }
-
-    fn agent() -> ConfigSource {
-        let grpc = EnvoyGrpc { cluster_name: "sds-grpc".to_owned(), ..EnvoyGrpc::default() };
-        let service = GrpcService {
-            target_specifier: Some(TargetSpecifier::EnvoyGrpc(grpc)),
-            ..GrpcService::default()
-        };
-        ConfigSource {
-            resource_api_version: ApiVersion::V3 as i32,
-            config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(ApiConfigSource {
-                api_type: ApiType::Grpc as i32,
-                transport_api_version: ApiVersion::V3 as i32,
-                grpc_services: vec![service],
-                set_node_on_first_message_only: true,
-                ..ApiConfigSource::default()
-            })),
-            ..ConfigSource::default()
-        }
     }
 }

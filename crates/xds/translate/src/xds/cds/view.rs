@@ -1,6 +1,7 @@
 //! Parts of a proxy's clusters, and the facets of the proxy on which each part may depend.
 
 use super::sni_dnat;
+use crate::credentials::CertificateSource;
 use crate::engine::{ByContent, Cx, Query};
 use crate::envoy::{DnsCache, TrafficClass};
 use crate::envoy_filter::{Patches, Subject};
@@ -80,8 +81,8 @@ pub(crate) struct ProxyFacets {
     pub unknown_hosts: Option<Arc<DnsCache>>,
     /// True if the proxy has the filters of Istio's Envoy build.
     pub istio_filters: bool,
-    /// True if an agent provides workload certificates.
-    pub agent: bool,
+    /// Source of the workload's certificate.
+    pub certificate_source: CertificateSource,
     /// True if it is a router with an SDS server at a socket beside it.
     pub credential_socket: bool,
     /// True if it is a gateway that routes mutual TLS by SNI without terminating it (AUTO_PASSTHROUGH).
@@ -153,7 +154,7 @@ impl ProxyFacets {
             both_redirected: IpFamilies::both_redirected(proxy),
             unknown_hosts: cache_of_unknown_hosts(cx, scope, proxy),
             istio_filters: proxy.istio_filters,
-            agent: proxy.agent,
+            certificate_source: proxy.certificate_source,
             credential_socket: proxy.kind == ProxyKind::Router && proxy.has_credential_socket(),
             by_sni: sni_dnat::is_used_by(cx, proxy),
             patches: Patches::of(cx, proxy, Subject::Cluster),

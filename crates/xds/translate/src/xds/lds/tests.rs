@@ -1,4 +1,5 @@
 use super::{ListenerView, OwnOutboundView};
+use crate::credentials::CertificateSource;
 use crate::engine::{Cx, Query};
 use crate::proxy::{InterceptionMode, Proxy};
 use crate::testing::{
@@ -340,7 +341,7 @@ impl Query for Listeners {
 }
 
 /// The inbound chains of a pod `web-0` with a service on 80 (HTTP) and 90 (TCP), both at 8080 or as given.
-fn inbound(policies: Vec<Update>, agent: bool) -> Vec<String> {
+fn inbound(policies: Vec<Update>, certificate_source: CertificateSource) -> Vec<String> {
     let target = |number: u32, protocol: Protocol| Port {
         number,
         name: format!("p{number}").into(),
@@ -353,7 +354,7 @@ fn inbound(policies: Vec<Update>, agent: bool) -> Vec<String> {
     });
     let pod = Update::Workload(Arc::new(pod("web-0", "shop", "10.0.99.1", &[("app", "web")])));
     let world = world([web.update(), pod].into_iter().chain(policies));
-    let proxy = Proxy { cluster: "Kubernetes".into(), agent, ..sidecar("web-0", "shop") };
+    let proxy = Proxy { cluster: "Kubernetes".into(), certificate_source, ..sidecar("web-0", "shop") };
     let listeners = listeners(&world, &proxy);
     let show = |chain: &FilterChain| {
         let found = chain.filter_chain_match.clone().unwrap_or_default();
@@ -372,12 +373,19 @@ fn inbound(policies: Vec<Update>, agent: bool) -> Vec<String> {
 fn chains_of_a_workload_follow_the_mode_of_each_port() {
     let mode = |spec: &str| security("PeerAuthentication", spec);
     let permissive = ["8080 tls mtls", "8080 raw_buffer", "8090 tls mtls", "8090 tls", "8090 raw_buffer"];
-    assert_eq!(inbound(Vec::new(), true), permissive);
-    assert_eq!(inbound(mode("{mtls: {mode: STRICT}}"), true), ["8080 tls mtls", "8090 tls mtls"]);
-    assert_eq!(inbound(mode("{mtls: {mode: DISABLE}}"), true), ["8080 raw_buffer", "8090 raw_buffer"]);
+    assert_eq!(inbound(Vec::new(), CertificateSource::Agent), permissive);
+    assert_eq!(
+        inbound(mode("{mtls: {mode: STRICT}}"), CertificateSource::Agent),
+        ["8080 tls mtls", "8090 tls mtls"]
+    );
+    assert_eq!(
+        inbound(mode("{mtls: {mode: DISABLE}}"), CertificateSource::Agent),
+        ["8080 raw_buffer", "8090 raw_buffer"]
+    );
     let by_port =
         "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}, portLevelMtls: {8090: {mode: DISABLE}}}";
-    assert_eq!(inbound(mode(by_port), true), ["8080 tls mtls", "8090 raw_buffer"]);
-    // Without an agent there are no certificates.
-    assert_eq!(inbound(Vec::new(), false), ["8080 raw_buffer", "8090 raw_buffer"]);
+    assert_eq!(inbound(mode(by_port), CertificateSource::Agent), ["8080 tls mtls", "8090 raw_buffer"]);
+    assert_eq!(inbound(Vec::new(), CertificateSource::ControlPlane), permissive);
+    // Without a source there are no certificates.
+    assert_eq!(inbound(Vec::new(), CertificateSource::Nobody), ["8080 raw_buffer", "8090 raw_buffer"]);
 }

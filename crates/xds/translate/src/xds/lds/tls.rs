@@ -1,12 +1,11 @@
-//! TLS that a sidecar terminates: the mesh's mutual TLS with certificates of the agent.
+//! TLS that a sidecar terminates: the mesh's mutual TLS with certificates of workloads.
 
+use crate::credentials::{self, CertificateSource};
 use crate::engine::Cx;
 use pilotfish_config::networking::TlsProtocol;
-use pilotfish_proto::Duration;
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::core::v3::{
-    ApiConfigSource, ApiVersion, ConfigSource, GrpcService, TransportSocket, api_config_source,
-    config_source, grpc_service, transport_socket,
+    TransportSocket, config_source, grpc_service, transport_socket,
 };
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3 as tls;
 use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
@@ -32,19 +31,19 @@ const CIPHERS: [&str; 6] = [
 ];
 
 /// The server side of the mesh's mutual TLS.
-pub(crate) fn mutual(cx: &Cx<'_>, payload: TlsPayload) -> TransportSocket {
+pub(crate) fn mutual(cx: &Cx<'_>, source: CertificateSource, payload: TlsPayload) -> TransportSocket {
     let alpn: &[&str] = match payload {
         TlsPayload::Http => &["h2", "http/1.1"],
         TlsPayload::Tcp => &["istio-peer-exchange", "h2", "http/1.1"],
     };
     let validation = tls::common_tls_context::CombinedCertificateValidationContext {
         default_validation_context: Some(trusted_identities(cx)),
-        validation_context_sds_secret_config: Some(from_agent("ROOTCA")),
+        validation_context_sds_secret_config: Some(source.roots()),
         ..Default::default()
     };
     let common = tls::CommonTlsContext {
         tls_params: Some(parameters(cx)),
-        tls_certificate_sds_secret_configs: vec![from_agent("default")],
+        tls_certificate_sds_secret_configs: vec![source.certificate()],
         alpn_protocols: alpn.iter().map(|protocol| (*protocol).to_owned()).collect(),
         validation_context_type: Some(
             tls::common_tls_context::ValidationContextType::CombinedValidationContext(validation),
@@ -97,20 +96,14 @@ fn parameters(cx: &Cx<'_>) -> tls::TlsParameters {
     }
 }
 
-/// A secret of the workload that the agent beside the proxy hands out. It is waited for without limit.
-pub(crate) fn from_agent(name: &str) -> tls::SdsSecretConfig {
-    let source = ConfigSource { initial_fetch_timeout: Some(Duration::default()), ..sds_server("sds-grpc") };
-    tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(source) }
-}
-
 /// Files of the proxy that an SDS server beside it reads: the agent, or one of the cluster `server`.
 pub(crate) fn from_files(name: &str, server: &str) -> tls::SdsSecretConfig {
-    tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(sds_server(server)) }
+    tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(credentials::from_server(server)) }
 }
 
 /// A secret of a server that the mesh names, with the host by which it is called.
 pub(crate) fn from_server(name: &str, cluster: &str, host: &str) -> tls::SdsSecretConfig {
-    let mut source = sds_server(cluster);
+    let mut source = credentials::from_server(cluster);
     if let Some(config_source::ConfigSourceSpecifier::ApiConfigSource(api)) =
         &mut source.config_source_specifier
     {
@@ -121,23 +114,4 @@ pub(crate) fn from_server(name: &str, cluster: &str, host: &str) -> tls::SdsSecr
         }
     }
     tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(source) }
-}
-
-fn sds_server(cluster: &str) -> ConfigSource {
-    let agent = grpc_service::EnvoyGrpc { cluster_name: cluster.to_owned(), ..Default::default() };
-    let source = ApiConfigSource {
-        api_type: api_config_source::ApiType::Grpc.into(),
-        transport_api_version: ApiVersion::V3.into(),
-        grpc_services: vec![GrpcService {
-            target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(agent)),
-            ..Default::default()
-        }],
-        set_node_on_first_message_only: true,
-        ..Default::default()
-    };
-    ConfigSource {
-        resource_api_version: ApiVersion::V3.into(),
-        config_source_specifier: Some(config_source::ConfigSourceSpecifier::ApiConfigSource(source)),
-        ..Default::default()
-    }
 }

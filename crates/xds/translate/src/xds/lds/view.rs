@@ -1,5 +1,6 @@
 //! Views for listeners: the facets of a proxy that they depend on.
 
+use crate::credentials::CertificateSource;
 use crate::engine::{Cx, Query};
 use crate::envoy::DnsCache;
 use crate::policy::attachment::Policy;
@@ -37,8 +38,8 @@ pub(crate) struct ListenerBase {
     pub istio_filters: bool,
     /// The plugins that it can run.
     pub wasm: WasmSupport,
-    /// True if an agent provides workload certificates.
-    pub agent: bool,
+    /// Source of the workload's certificate.
+    pub certificate_source: CertificateSource,
     /// True if it accepts HTTP/1.0.
     pub http10: bool,
     /// `IDLE_TIMEOUT` for connections; empty for none.
@@ -101,7 +102,7 @@ impl ListenerBase {
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, side: Side) -> Self {
         let labels = workload::labels_of(cx, proxy);
-        // Nothing is captured for a router, and its certificates are those of its servers.
+        // Nothing is captured for a router.
         let is_router = side == Side::Gateway;
         let scope = Scope::of(cx, proxy);
         let unknown_hosts =
@@ -114,7 +115,11 @@ impl ListenerBase {
             interception: if is_router { InterceptionMode::default() } else { proxy.interception },
             istio_filters: proxy.istio_filters,
             wasm: proxy.wasm,
-            agent: proxy.agent && !is_router,
+            certificate_source: match proxy.certificate_source {
+                // Listeners of routers take the agent's for granted.
+                CertificateSource::Agent if is_router => CertificateSource::Nobody,
+                source => source,
+            },
             http10: proxy.meta("HTTP10") == "1",
             idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
             tags: Arc::new(tags(cx, proxy, &labels)),

@@ -6,7 +6,7 @@
 )]
 
 use super::Builder;
-use crate::credentials::{BUILT_IN, CA_SUFFIX, with_ca_suffix};
+use crate::credentials::{BUILT_IN, CA_SUFFIX, CertificateSource, from_stream, with_ca_suffix};
 use crate::engine::Cx;
 use crate::envoy::EXTERNAL_SECRETS;
 use crate::policy::provider::provider_service;
@@ -15,11 +15,8 @@ use crate::xds::lds::tls;
 use pilotfish_config::mesh::TlsConfig;
 use pilotfish_config::networking::{ServerTlsMode, ServerTlsSettings, TlsCertificate, TlsProtocol};
 use pilotfish_proto::config_any;
-use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
-use pilotfish_proto::envoy::config::core::v3::{
-    AggregatedConfigSource, ApiVersion, ConfigSource, DataSource, TransportSocket, transport_socket,
-};
+use pilotfish_proto::envoy::config::core::v3::{DataSource, TransportSocket, transport_socket};
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
     CombinedCertificateValidationContext, ValidationContextType,
 };
@@ -61,15 +58,17 @@ fn common(builder: &Builder<'_>, settings: &ServerTlsSettings, http: bool) -> Co
         },
         ..Default::default()
     };
+    let source = builder.view.base.certificate_source;
     if of_mesh {
-        context.tls_certificate_sds_secret_configs = vec![tls::from_agent("default")];
-        context.validation_context_type = Some(combined(by_names(settings), tls::from_agent("ROOTCA")));
+        context.tls_certificate_sds_secret_configs = vec![source.certificate()];
+        context.validation_context_type = Some(combined(by_names(settings), source.roots()));
         return context;
     }
     match credentials(settings).as_slice() {
-        [] => from_files(settings, builder.view.files_from, &mut context),
+        [] => from_files(settings, builder.view.files_from, source, &mut context),
         names => {
-            let secrets = Secrets { cx: builder.cx, socket: builder.view.credential_socket };
+            let secrets =
+                Secrets { cx: builder.cx, socket: builder.view.credential_socket, certificates: source };
             from_secrets(&secrets, settings, names, &mut context);
         }
     }
@@ -121,9 +120,14 @@ fn from_secrets(
 }
 
 /// Certificates in files of the router, which the SDS server of the cluster `server` reads and hands out.
-fn from_files(settings: &ServerTlsSettings, server: &str, context: &mut CommonTlsContext) {
+fn from_files(
+    settings: &ServerTlsSettings,
+    server: &str,
+    source: CertificateSource,
+    context: &mut CommonTlsContext,
+) {
     let named = |certificate: &str, key: &str| match (certificate, key) {
-        ("", _) | (_, "") => tls::from_agent("default"),
+        ("", _) | (_, "") => source.certificate(),
         (certificate, key) => tls::from_files(&format!("file-cert:{certificate}~{key}"), server),
     };
     let several = |list: &[TlsCertificate]| -> Vec<SdsSecretConfig> {
@@ -135,7 +139,7 @@ fn from_files(settings: &ServerTlsSettings, server: &str, context: &mut CommonTl
     };
     if verifies_client(settings) {
         let roots = match ca_file(settings) {
-            "" => tls::from_agent("ROOTCA"),
+            "" => source.roots(),
             path => tls::from_files(&format!("file-root:{path}"), server),
         };
         context.validation_context_type = Some(combined(by_names(settings), roots));
@@ -197,14 +201,18 @@ struct Secrets<'a> {
     cx: &'a Cx<'a>,
     /// True if there is one at a socket beside the router.
     socket: bool,
+    /// Source of the workload's own certificate.
+    certificates: CertificateSource,
 }
 
 impl Secrets<'_> {
-    /// A secret that the control plane hands out, or the workload's own from the agent. A name without a
+    /// A secret that the control plane hands out, or the workload's own. A name without a
     /// scheme is that of a Kubernetes Secret beside the router. `sds://NAME` is of the server beside the
     /// router, else of the first one that the mesh config has, else of the control plane.
     fn credential(&self, name: &str) -> SdsSecretConfig {
-        let Some(external) = name.strip_prefix(EXTERNAL) else { return from_control_plane(name) };
+        let Some(external) = name.strip_prefix(EXTERNAL) else {
+            return self.from_control_plane(name);
+        };
         if self.socket {
             return tls::from_files(name, EXTERNAL_SECRETS);
         }
@@ -212,25 +220,18 @@ impl Secrets<'_> {
         let server = mesh.extension_providers.iter().find_map(|provider| provider.sds.as_ref());
         match server.and_then(|server| provider_service(self.cx, &server.service, server.port)) {
             Some(server) => tls::from_server(external, &server.cluster, &server.host),
-            None => from_control_plane(external),
+            None => self.from_control_plane(external),
         }
     }
-}
 
-fn from_control_plane(name: &str) -> SdsSecretConfig {
-    match name.strip_prefix(BUILT_IN) {
-        Some("") => return tls::from_agent("default"),
-        Some(CA_SUFFIX) => return tls::from_agent("ROOTCA"),
-        _ => {}
-    }
-    let name = if name.contains("://") { name.to_owned() } else { format!("kubernetes://{name}") };
-    SdsSecretConfig {
-        name,
-        sds_config: Some(ConfigSource {
-            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
-            resource_api_version: ApiVersion::V3.into(),
-            ..Default::default()
-        }),
+    fn from_control_plane(&self, name: &str) -> SdsSecretConfig {
+        match name.strip_prefix(BUILT_IN) {
+            Some("") => return self.certificates.certificate(),
+            Some(CA_SUFFIX) => return self.certificates.roots(),
+            _ => {}
+        }
+        let name = if name.contains("://") { name.to_owned() } else { format!("kubernetes://{name}") };
+        SdsSecretConfig { name, sds_config: Some(from_stream()) }
     }
 }
 

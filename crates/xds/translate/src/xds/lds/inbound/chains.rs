@@ -16,13 +16,14 @@ use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterCh
 pub(super) fn of(builder: &Builder<'_>, inbound_port: &InboundPort) -> Vec<FilterChain> {
     let mode = match builder.mtls.port(inbound_port.port) {
         // Without certificates, only plaintext is possible.
-        MtlsMode::Permissive if !builder.view.base.agent => MtlsMode::Disable,
+        MtlsMode::Permissive if !builder.view.base.certificate_source.is_some() => MtlsMode::Disable,
         mode => mode,
     };
     matches::of(mode, inbound_port.protocol).iter().map(|found| chain(builder, inbound_port, found)).collect()
 }
 
 fn chain(builder: &Builder<'_>, inbound_port: &InboundPort, found: &Match) -> FilterChain {
+    let source = builder.view.base.certificate_source;
     let payload = if found.http { TlsPayload::Http } else { TlsPayload::Tcp };
     FilterChain {
         name: name(inbound_port, found.http),
@@ -33,7 +34,7 @@ fn chain(builder: &Builder<'_>, inbound_port: &InboundPort, found: &Match) -> Fi
             ..Default::default()
         }),
         filters: if found.http { http(builder, inbound_port) } else { streams(builder, inbound_port) },
-        transport_socket: found.terminates.then(|| tls::mutual(builder.cx, payload)),
+        transport_socket: found.terminates.then(|| tls::mutual(builder.cx, source, payload)),
         metadata: inbound_port.metadata.clone(),
         ..Default::default()
     }

@@ -1,7 +1,8 @@
 //! Where a router gets certificates and authorities from, by tables.
 
+use crate::credentials::CertificateSource;
 use crate::engine::{Cx, Query};
-use crate::proxy::{Proxy, ProxyKind};
+use crate::proxy::{CERTIFICATES_KEY, CERTIFICATES_OVER_ADS, Proxy, ProxyKind};
 use crate::testing::{evaluate, labels, line, mesh, service, sidecar, world, yaml};
 use crate::xds::lds::ListenerView;
 use pilotfish_config::mesh::MeshConfig;
@@ -51,10 +52,18 @@ fn context_in(more: Vec<Update>, tls: &str, metadata: &[(&str, &str)]) -> Common
         kind: ProxyKind::Router,
         labels: labels(&[("istio", "quay")]),
         metadata: metadata.iter().copied().collect(),
+        certificate_source: if metadata.contains(&OVER_ADS) {
+            CertificateSource::ControlPlane
+        } else {
+            CertificateSource::Agent
+        },
         ..sidecar("quay-0", "edge")
     };
     evaluate(&world, &TlsOf(router)).common_tls_context.clone().unwrap()
 }
+
+/// Metadata of a router whose certificate comes from the control plane.
+const OVER_ADS: (&str, &str) = (CERTIFICATES_KEY, CERTIFICATES_OVER_ADS);
 
 /// The name of a secret, who hands it out, and whether it is waited for without limit.
 fn place(secret: &SdsSecretConfig) -> String {
@@ -165,6 +174,7 @@ fn credentials_come_from_the_control_plane_and_the_workloads_own_from_the_agent(
         ),
     ] {
         assert_eq!(places(tls, &[]), expected, "{tls}");
+        assert_eq!(places(tls, &[OVER_ADS]), expected.replace("sds-grpc", "ads"), "{tls}");
     }
 }
 

@@ -1,0 +1,345 @@
+//! Workload certificates over SDS, for Envoys without an agent.
+//!
+//! A client that proved an identity of the mesh on the secure port is sent the Secrets `default`, with a key
+//! and a certificate that are made for its stream, and `ROOTCA`, with the roots. Keys are in memory only, and
+//! no view, record or dump has them.
+//!
+//! ```text
+//! stream reads a Secret ─▶ queue by time ─▶ key and certificate ─▶ stream is woken
+//!                               ▲                    │
+//!                               └─ half of its life ─┘
+//! ```
+
+use super::CaService;
+use super::service::{Refused, identity};
+use crate::serve::polled_files::POLL_INTERVAL;
+use crate::serve::subsystem::{StopOrder, Subsystem};
+use anyhow::Result;
+use parking_lot::Mutex;
+use pilotfish_admission::LogLimit;
+use pilotfish_ca::{Authority, WorkloadCertificate};
+use pilotfish_control_plane::resources::{ClientState, ConnectHook, ConnectingClient};
+use pilotfish_proto::any;
+use pilotfish_proto::envoy::config::core::v3::DataSource;
+use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3 as tls;
+use pilotfish_xds::{ConnectError, PrivateSecret, Resource, SecretsChanged};
+use prost::Message;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::Notify;
+
+/// Secret with the key and certificate of a workload.
+const CERTIFICATE: &str = "default";
+/// Secret with the roots.
+const ROOTS: &str = "ROOTCA";
+/// Shortest time between two certificates of a client, and between two tries.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Secrets of all clients.
+pub(crate) struct WorkloadSecrets {
+    service: Arc<CaService>,
+    clients: Mutex<Clients>,
+    /// Notified when a client enters the queue.
+    entered: Notify,
+    log: LogLimit,
+}
+
+/// Clients that have read a Secret.
+struct Clients {
+    by_number: HashMap<u64, Entry>,
+    /// Clients by the time at which their certificate is made.
+    queue: BTreeSet<(Instant, u64)>,
+    next_number: u64,
+    /// Authority that the Secrets are of.
+    authority: Arc<Authority>,
+    roots: Arc<Resource>,
+}
+
+struct Entry {
+    identity: Arc<str>,
+    address: IpAddr,
+    changed: SecretsChanged,
+    certificate: PrivateSecret,
+    /// Place in the queue; `None` before the certificate is requested, and while it is being made.
+    due: Option<Instant>,
+    is_requested: bool,
+}
+
+/// Certificate that has to be made now.
+#[derive(Debug)]
+pub(super) struct Order {
+    number: u64,
+    identity: Arc<str>,
+    address: IpAddr,
+}
+
+impl WorkloadSecrets {
+    pub(crate) fn new(service: Arc<CaService>) -> Self {
+        let authority = service.ca().authority.load_full();
+        let clients = Clients {
+            by_number: HashMap::new(),
+            queue: BTreeSet::new(),
+            next_number: 0,
+            roots: roots(&authority),
+            authority,
+        };
+        Self { service, clients: Mutex::new(clients), entered: Notify::new(), log: LogLimit::default() }
+    }
+
+    /// Returns the subsystem that makes certificates until the process ends.
+    pub(crate) fn subsystem(self: Arc<Self>) -> Subsystem {
+        Subsystem::new("workload certificates over SDS", StopOrder::Abort).task(|_| self.run())
+    }
+
+    async fn run(self: Arc<Self>) -> Result<()> {
+        let processors = self.service.processors();
+        loop {
+            let now = Instant::now();
+            self.follow_authority(now);
+            let Some(order) = self.next(now) else {
+                let wait = self.wait(now);
+                tokio::select! {
+                    () = self.entered.notified() => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+                continue;
+            };
+            let processor = processors.clone().acquire_owned().await?;
+            let this = self.clone();
+            let make = move || this.make(&order, Instant::now(), SystemTime::now());
+            tokio::task::spawn_blocking(make).await?;
+            drop(processor);
+        }
+    }
+
+    /// Takes the first certificate that is due out of the queue.
+    pub(super) fn next(&self, now: Instant) -> Option<Order> {
+        let mut clients = self.clients.lock();
+        let (due, number) = clients.queue.first().copied().filter(|(due, _)| *due <= now)?;
+        clients.queue.remove(&(due, number));
+        let entry = clients.by_number.get_mut(&number)?;
+        entry.due = None;
+        Some(Order { number, identity: entry.identity.clone(), address: entry.address })
+    }
+
+    /// Returns the time until the queue or the authority has to be looked at again.
+    fn wait(&self, now: Instant) -> Duration {
+        let clients = self.clients.lock();
+        let due = clients.queue.first().map(|(due, _)| due.saturating_duration_since(now));
+        due.map_or(POLL_INTERVAL, |due| due.min(POLL_INTERVAL))
+    }
+
+    /// Makes a certificate, and enters the client for the next one. Blocks.
+    pub(super) fn make(&self, order: &Order, now: Instant, wall_time: SystemTime) {
+        let made = self.service.workload(&order.identity, order.address, wall_time);
+        if let Err(Refused { status, .. }) = &made
+            && let Some(left_out) = self.log.allow(now)
+        {
+            let (identity, error) = (&*order.identity, status.message());
+            tracing::warn!(
+                identity,
+                error,
+                left_out,
+                "no certificate was made for a proxy; it is tried again"
+            );
+        }
+        let mut clients = self.clients.lock();
+        // It may have disconnected meanwhile.
+        let Some(entry) = clients.by_number.get_mut(&order.number) else { return };
+        let wait = match made {
+            Ok(made) => {
+                entry.certificate = PrivateSecret::Is(Arc::new(certificate(&made)));
+                made.expires.duration_since(wall_time).unwrap_or_default() / 2
+            }
+            Err(Refused { wait, .. }) => {
+                if entry.certificate == PrivateSecret::NotYet {
+                    entry.certificate = PrivateSecret::Absent;
+                }
+                wait
+            }
+        };
+        let due = now + wait.max(SHORTEST);
+        entry.due = Some(due);
+        let changed = entry.changed.clone();
+        clients.queue.insert((due, order.number));
+        drop(clients);
+        changed.announce();
+    }
+
+    /// Announces new roots, and has all certificates made anew, if another authority is in force.
+    pub(super) fn follow_authority(&self, now: Instant) {
+        let authority = self.service.ca().authority.load_full();
+        let mut clients = self.clients.lock();
+        if Arc::ptr_eq(&authority, &clients.authority) {
+            return;
+        }
+        let Clients { by_number, queue, roots: sent, authority: followed, .. } = &mut *clients;
+        *sent = roots(&authority);
+        *followed = authority;
+        queue.clear();
+        for (number, entry) in by_number.iter_mut() {
+            if let Some(due) = &mut entry.due {
+                *due = now;
+                queue.insert((now, *number));
+            }
+        }
+        let changed: Vec<_> = by_number.values().map(|entry| entry.changed.clone()).collect();
+        drop(clients);
+        changed.iter().for_each(SecretsChanged::announce);
+    }
+
+    fn enter(&self) -> u64 {
+        let mut clients = self.clients.lock();
+        clients.next_number += 1;
+        clients.next_number
+    }
+
+    fn read(&self, client: &WorkloadClient, name: &str, changed: &SecretsChanged) -> PrivateSecret {
+        let mut clients = self.clients.lock();
+        let Clients { by_number, queue, roots, .. } = &mut *clients;
+        let entry = by_number.entry(client.number).or_insert_with(|| Entry {
+            identity: client.identity.clone(),
+            address: client.address,
+            changed: changed.clone(),
+            certificate: PrivateSecret::NotYet,
+            due: None,
+            is_requested: false,
+        });
+        if name == ROOTS {
+            return PrivateSecret::Is(roots.clone());
+        }
+        if !std::mem::replace(&mut entry.is_requested, true) {
+            let now = Instant::now();
+            entry.due = Some(now);
+            queue.insert((now, client.number));
+            self.entered.notify_one();
+        }
+        entry.certificate.clone()
+    }
+
+    fn leave(&self, number: u64) {
+        let mut clients = self.clients.lock();
+        if let Some(Entry { due: Some(due), .. }) = clients.by_number.remove(&number) {
+            clients.queue.remove(&(due, number));
+        }
+    }
+}
+
+/// Feature of clients: their Secrets.
+pub(crate) struct WorkloadSecretsHook(pub(crate) Arc<WorkloadSecrets>);
+
+impl ConnectHook for WorkloadSecretsHook {
+    fn connect(
+        &self,
+        client: &mut ConnectingClient<'_>,
+    ) -> Result<Option<Box<dyn ClientState>>, ConnectError> {
+        // Not the identity of a trusted node: nothing proves that.
+        let state: Box<dyn ClientState> = match identity(&client.peer.identities, client.world) {
+            Ok(identity) => Box::new(WorkloadClient {
+                secrets: self.0.clone(),
+                number: self.0.enter(),
+                identity: identity.into(),
+                address: client.peer.address.ip(),
+            }),
+            Err(status) => Box::new(RefusedClient {
+                secrets: self.0.clone(),
+                node: client.proxy.id.clone(),
+                reason: status.message().to_owned(),
+            }),
+        };
+        Ok(Some(state))
+    }
+
+    fn private_secrets(&self) -> &'static [&'static str] {
+        &[CERTIFICATE, ROOTS]
+    }
+}
+
+/// Client with a proven identity.
+struct WorkloadClient {
+    secrets: Arc<WorkloadSecrets>,
+    number: u64,
+    identity: Arc<str>,
+    address: IpAddr,
+}
+
+impl ClientState for WorkloadClient {
+    fn has_certificate(&self) -> bool {
+        true
+    }
+
+    fn private_secret(&self, name: &str, changed: &SecretsChanged) -> Option<PrivateSecret> {
+        Some(self.secrets.read(self, name, changed))
+    }
+}
+
+impl Drop for WorkloadClient {
+    fn drop(&mut self) {
+        self.secrets.leave(self.number);
+    }
+}
+
+/// Client for which no certificate is signed.
+struct RefusedClient {
+    secrets: Arc<WorkloadSecrets>,
+    node: Arc<str>,
+    reason: String,
+}
+
+impl ClientState for RefusedClient {
+    fn private_secret(&self, name: &str, _: &SecretsChanged) -> Option<PrivateSecret> {
+        if let Some(left_out) = self.secrets.log.allow(Instant::now()) {
+            let (node, reason) = (&*self.node, &self.reason);
+            tracing::warn!(node, name, reason, left_out, "a proxy is not sent a secret of its workload");
+        }
+        Some(PrivateSecret::Absent)
+    }
+}
+
+/// Returns the Secret `default`.
+fn certificate(made: &WorkloadCertificate) -> Resource {
+    let secret = tls::TlsCertificate {
+        certificate_chain: Some(inline(&made.chain)),
+        private_key: Some(inline(&made.key)),
+        ..tls::TlsCertificate::default()
+    };
+    resource(CERTIFICATE, tls::secret::Type::TlsCertificate(secret), &made.chain)
+}
+
+/// Returns the Secret `ROOTCA`.
+fn roots(authority: &Authority) -> Arc<Resource> {
+    let roots = authority.roots_pem();
+    let secret = tls::CertificateValidationContext {
+        trusted_ca: Some(inline(&roots)),
+        ..tls::CertificateValidationContext::default()
+    };
+    Arc::new(resource(ROOTS, tls::secret::Type::ValidationContext(secret), &roots))
+}
+
+fn inline(text: &str) -> DataSource {
+    DataSource {
+        specifier: Some(Specifier::InlineBytes(text.as_bytes().to_vec().into())),
+        ..DataSource::default()
+    }
+}
+
+/// `public` is the part of the content that the version depends on.
+fn resource(name: &str, content: tls::secret::Type, public: &str) -> Resource {
+    let secret = tls::Secret { name: name.to_owned(), r#type: Some(content) };
+    let mut hasher = DefaultHasher::new();
+    public.hash(&mut hasher);
+    Resource {
+        name: name.into(),
+        version: hasher.finish().max(1),
+        body: any(&secret).encode_to_vec().into(),
+        changed_at: 0,
+        stands_in: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

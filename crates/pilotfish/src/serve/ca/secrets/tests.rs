@@ -1,0 +1,190 @@
+use super::super::service::IDENTITY_CERTIFICATES;
+use super::super::tests::{Service, WEB};
+use super::*;
+use parking_lot::Mutex;
+use pilotfish_ca::{AuthorityPem, SelfSigned};
+use pilotfish_control_plane::resources::Resources;
+use pilotfish_identity::{Pem, spiffe_ids};
+use pilotfish_proto::ResourceType;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use pilotfish_translate::Translator;
+use pilotfish_xds::{Fanout, NoRecorder, PeerInfo, Protocol, Stream, StreamLimits};
+use rcgen::KeyPair;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tempfile::TempDir;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A control plane with an authority, without its task.
+struct Plane {
+    _folder: TempDir,
+    secrets: Arc<WorkloadSecrets>,
+    fanout: Arc<Fanout<Resources>>,
+}
+
+/// Stream of an Envoy that subscribes to its Secrets.
+struct Envoy(Arc<Mutex<Stream<Resources>>>);
+
+/// Contents of a response: the chain and key of `default`, and the roots.
+#[derive(Default)]
+struct Sent {
+    certificate: Option<(String, String)>,
+    roots: Option<String>,
+}
+
+impl Plane {
+    async fn new() -> Self {
+        let (service, folder) = Service::new().await.into_parts();
+        let secrets = Arc::new(WorkloadSecrets::new(Arc::new(service)));
+        let hooks: Vec<Box<dyn ConnectHook>> = vec![Box::new(WorkloadSecretsHook(secrets.clone()))];
+        let resources = Arc::new(Resources::new(Arc::new(Translator::new()), true, hooks));
+        resources.set_ready();
+        let fanout = Fanout::new(resources, Arc::new(NoRecorder), StreamLimits::default());
+        Self { _folder: folder, secrets, fanout }
+    }
+
+    fn connect(&self, identities: &[&str]) -> Envoy {
+        let identities = identities.iter().map(|identity| (*identity).to_owned()).collect();
+        let address = "127.0.0.1:4000".parse().unwrap();
+        let peer = PeerInfo { address, identities, ..PeerInfo::default() };
+        let stream = self.fanout.open(Protocol::Sotw, peer);
+        let id = "sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local".to_owned();
+        let request = DiscoveryRequest {
+            node: Some(Node { id, ..Node::default() }),
+            type_url: ResourceType::Secret.type_url().into(),
+            resource_names: vec![ROOTS.into(), CERTIFICATE.into()],
+            ..DiscoveryRequest::default()
+        };
+        stream.lock().on_message(&request.encode_to_vec(), Instant::now()).unwrap();
+        Envoy(stream)
+    }
+
+    /// Makes the certificates that are due, and returns their number.
+    fn make_until(&self, now: Instant) -> usize {
+        let due = std::iter::from_fn(|| self.secrets.next(now));
+        due.map(|order| self.secrets.make(&order, now, SystemTime::now())).count()
+    }
+}
+
+impl Envoy {
+    /// The next response.
+    fn next(&self) -> Option<Sent> {
+        let frame = self.0.lock().poll_response(Instant::now())?.concat();
+        let response = DiscoveryResponse::decode(&frame[5..]).unwrap();
+        let mut sent = Sent::default();
+        let text = |source: Option<DataSource>| match source.unwrap().specifier.unwrap() {
+            Specifier::InlineBytes(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        for resource in response.resources {
+            let secret = tls::Secret::decode(&*resource.value).unwrap();
+            match (secret.name.as_str(), secret.r#type.unwrap()) {
+                (CERTIFICATE, tls::secret::Type::TlsCertificate(own)) => {
+                    sent.certificate = Some((text(own.certificate_chain), text(own.private_key)));
+                }
+                (ROOTS, tls::secret::Type::ValidationContext(context)) => {
+                    sent.roots = Some(text(context.trusted_ca));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        Some(sent)
+    }
+}
+
+#[tokio::test]
+async fn proven_client_is_sent_a_key_of_its_own_and_a_new_one_after_half_of_its_life() {
+    let plane = Plane::new().await;
+    let [one, two] = [plane.connect(&[WEB]), plane.connect(&[WEB])];
+    assert!(one.next().is_none() && two.next().is_none(), "keys are not made on the streams' thread");
+    let now = Instant::now();
+    assert_eq!(plane.make_until(now), 2);
+    let [first, other] = [&one, &two].map(|envoy| envoy.next().unwrap());
+    assert_eq!(first.roots, Some(plane.secrets.service.ca().roots_pem()));
+    let (chain, key) = first.certificate.unwrap();
+    let leaf = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+    assert_eq!(spiffe_ids(Some(&[leaf])).unwrap().identities, [WEB]);
+    KeyPair::from_pem(&key).unwrap();
+    assert_ne!(other.certificate.unwrap().1, key, "each stream has a key of its own");
+    let half = now + DAY / 2;
+    assert_eq!(plane.make_until(half - Duration::from_secs(2)), 0);
+    assert_eq!(plane.make_until(half), 2);
+    let renewed = one.next().unwrap();
+    assert!(renewed.roots.is_none() && renewed.certificate.unwrap().1 != key);
+    drop((one, two));
+    assert_eq!(plane.make_until(half + DAY), 0, "clients that left are forgotten");
+    assert!(plane.secrets.clients.lock().by_number.is_empty());
+}
+
+#[tokio::test]
+async fn client_without_a_proven_identity_of_the_mesh_is_sent_nothing() {
+    let plane = Plane::new().await;
+    let other = "spiffe://other/ns/shop/sa/web";
+    // Its node is trusted, as with `--trust-nodes`.
+    for identities in [&[][..], &[other], &[WEB, WEB]] {
+        let envoy = plane.connect(identities);
+        assert_eq!(plane.make_until(Instant::now()), 0);
+        let sent = envoy.next().unwrap();
+        assert!(sent.certificate.is_none() && sent.roots.is_none(), "{identities:?}");
+    }
+}
+
+#[tokio::test]
+async fn certificate_that_cannot_be_made_is_made_later() {
+    let plane = Plane::new().await;
+    let envoy = plane.connect(&[WEB]);
+    assert!(envoy.next().is_none());
+    let now = Instant::now();
+    let order = plane.secrets.next(now).unwrap();
+    plane.secrets.make(&order, now, SystemTime::now() + DAY * 365 * 20);
+    let sent = envoy.next().unwrap();
+    assert!(sent.roots.is_some() && sent.certificate.is_none(), "the authority has expired by then");
+    assert_eq!(plane.make_until(now), 0, "the next try waits");
+    assert_eq!(plane.make_until(now + Duration::from_secs(10)), 1);
+    assert!(envoy.next().unwrap().certificate.is_some());
+}
+
+#[tokio::test]
+async fn certificates_over_sds_count_as_requests() {
+    let plane = Plane::new().await;
+    let service = &plane.secrets.service;
+    let limited = (0..IDENTITY_CERTIFICATES * 20).find(|_| service.admit_identity(WEB).is_err());
+    assert!(limited.is_some());
+    let make = || service.workload(WEB, "192.0.2.1".parse().unwrap(), SystemTime::now());
+    let refused = (0..1_000).find_map(|_| make().err()).unwrap();
+    assert_eq!(refused.status.code(), tonic::Code::ResourceExhausted);
+    assert!(refused.wait > Duration::ZERO);
+}
+
+#[tokio::test]
+async fn another_authority_replaces_roots_and_certificates() {
+    let plane = Plane::new().await;
+    let envoy = plane.connect(&[WEB]);
+    assert!(envoy.next().is_none());
+    let now = Instant::now();
+    plane.secrets.follow_authority(now);
+    plane.make_until(now);
+    let first = envoy.next().unwrap();
+    plane.secrets.follow_authority(now);
+    assert!(envoy.next().is_none() && plane.make_until(now) == 0, "nothing changed");
+    let made = SelfSigned::create(SystemTime::now()).unwrap();
+    let pem = |text| Pem { origin: "new", text };
+    let texts = AuthorityPem {
+        certificate: pem(made.certificate.as_bytes()),
+        key: pem(made.key.as_bytes()),
+        chain: None,
+        roots: None,
+    };
+    let authority = Authority::from_pem(&texts, SystemTime::now()).unwrap();
+    let ca = plane.secrets.service.ca();
+    ca.put_in_force(authority, SystemTime::now()).unwrap();
+    plane.secrets.follow_authority(now);
+    let roots = envoy.next().unwrap();
+    assert!(roots.roots == Some(ca.roots_pem()) && roots.roots != first.roots);
+    assert!(roots.certificate.is_none());
+    assert_eq!(plane.make_until(now), 1);
+    let renewed = envoy.next().unwrap().certificate.unwrap();
+    assert_ne!(renewed.1, first.certificate.unwrap().1);
+}
