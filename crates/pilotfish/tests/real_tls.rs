@@ -5,7 +5,11 @@
 
 mod support;
 
-use pilotfish_testkit::real::{Authority, Envoy, EnvoyOptions, Pilotfish, Tunnel, eventually, free_port};
+use pilotfish_testkit::real::{
+    Authority, Backend, Envoy, EnvoyOptions, Load, Pilotfish, Tunnel, eventually, free_port, get,
+};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use support::delta::{Proxy, node};
 
@@ -224,5 +228,139 @@ async fn an_envoy_gets_the_secrets_of_its_gateway() {
         })
         .await;
         assert!(envoy.stat("cluster.xds-grpc;.ssl.handshake").await > 0);
+    }
+}
+
+/// The example with these ports in place of its own: a server with mutual TLS on `inbound` for the program at
+/// `app`, and a client that reaches it on `outbound`. Each request takes a new connection.
+fn mesh_of_two(inbound: u16, app: u16, outbound: u16) -> String {
+    let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: web, namespace: shop}\nspec: {host: \
+                web.shop.svc.cluster.local, trafficPolicy: {connectionPool: {http: {maxRequestsPerConnection: 1}}}}\n";
+    let mesh = include_str!("../../../examples/mutual-tls/mesh.yaml");
+    let mesh = mesh.replace("9080", "INBOUND").replace("8080", "APP").replace("9090", "OUTBOUND");
+    let mesh = [("INBOUND", inbound), ("APP", app), ("OUTBOUND", outbound)]
+        .iter()
+        .fold(mesh, |mesh, (name, port)| mesh.replace(name, &port.to_string()));
+    format!("{mesh}\n---\n{rule}")
+}
+
+/// The policies of the example, which let in this service account alone.
+fn allow(account: &str) -> String {
+    include_str!("../../../examples/mutual-tls/policy.yaml").replace("sa/client", &format!("sa/{account}"))
+}
+
+/// A Pilotfish that signs, and Envoys with certificates of it.
+struct SigningMesh {
+    folder: tempfile::TempDir,
+    /// Authority of the certificates with which Envoys connect.
+    first: Authority,
+    pilotfish: Pilotfish,
+    port: u16,
+}
+
+impl SigningMesh {
+    async fn start(authority: &pilotfish_ca::SelfSigned, mesh: &str) -> Self {
+        let (folder, first, port) = (tempfile::tempdir().unwrap(), Authority::new(), free_port());
+        let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        for name in ["mesh", "ca"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("mesh/mesh.yaml"), mesh).unwrap();
+        std::fs::write(at("mesh/policy.yaml"), allow("client")).unwrap();
+        std::fs::write(at("first.pem"), first.root()).unwrap();
+        std::fs::write(at("ca/ca-cert.pem"), &authority.certificate).unwrap();
+        std::fs::write(at("ca/ca-key.pem"), &authority.key).unwrap();
+        std::fs::set_permissions(at("ca/ca-key.pem"), Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(at("ca/root-cert.pem"), &authority.certificate).unwrap();
+        let (address, ca) = (format!("127.0.0.1:{port}"), format!("files={}", at("ca")));
+        let (trusted, served) = (at("first.pem"), at("mesh"));
+        let flags = ["--secure-xds-address", &address, "--ca", &ca, "--ca-cert-file", &trusted];
+        let pilotfish = Pilotfish::launch(BINARY, &[&[&*served][..], &flags].concat());
+        pilotfish.ready().await;
+        Self { folder, first, pilotfish, port }
+    }
+
+    /// Replaces a file at once.
+    fn write(&self, name: &str, text: &str) {
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, self.folder.path().join(name)).unwrap();
+    }
+
+    async fn envoy(&self, protocol: &'static str, account: &str, ip: &str) -> Option<Envoy> {
+        let client = self.folder.path().join(account);
+        self.first.issue(&format!("spiffe://cluster.local/ns/shop/sa/{account}"), &client);
+        let file = |name: &str| client.join(name).to_str().unwrap().to_owned();
+        let root = self.folder.path().join("ca/root-cert.pem").to_str().unwrap().to_owned();
+        let label = format!("app={account}");
+        let (chain, key) = (file("cert-chain.pem"), file("key.pem"));
+        let node = ["--name", account, "--namespace", "shop", "--label", &label, "--ip", ip];
+        let files = ["--xds-ca-file", &root, "--xds-cert-file", &chain, "--xds-key-file", &key];
+        let files = [&files[..], &["--workload-certificates"]].concat();
+        let arguments = node.iter().chain(&files).map(|part| (*part).to_owned()).collect();
+        Envoy::start(&self.pilotfish, &EnvoyOptions { protocol, arguments, xds_port: Some(self.port) }).await
+    }
+}
+
+/// Updates of a secret in each Envoy.
+async fn updates(envoys: &[&Envoy], secret: &str) -> Vec<u64> {
+    let mut all = Vec::new();
+    for envoy in envoys {
+        all.push(envoy.stat(&format!("sds.{secret}.update_success")).await);
+    }
+    all
+}
+
+/// Waits until each Envoy has more updates of the secret than before.
+async fn updated(envoys: &[&Envoy], secret: &str, before: &[u64]) {
+    eventually(&format!("{secret} is updated"), || async {
+        let now = updates(envoys, secret).await;
+        let all = now.iter().zip(before).all(|(now, before)| now > before);
+        if all { Ok(()) } else { Err(format!("{before:?} and then {now:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_stock_envoys_speak_mutual_tls_while_their_authority_changes() {
+    let now = std::time::SystemTime::now();
+    let [old, new] = [(); 2].map(|()| pilotfish_ca::SelfSigned::create(now).unwrap());
+    let (app, inbound, outbound) = (Backend::start("127.0.0.1", "web").await, free_port(), free_port());
+    let mesh = SigningMesh::start(&old, &mesh_of_two(inbound, app.port(), outbound)).await;
+    let Some(server) = mesh.envoy("delta", "web", "127.0.0.1").await else { return };
+    let Some(client) = mesh.envoy("sotw", "client", "127.0.0.2").await else { return };
+    let host = "web.shop.svc.cluster.local";
+    let reached = async |what: &str, allowed: bool| {
+        eventually(what, || async {
+            match get(outbound, host, &[]).await {
+                Ok(_) if allowed => Ok(()),
+                Err(error) if !allowed && error.contains("403") => Ok(()),
+                other => Err(format!("{other:?}\n{}\n{}", client.printed(), server.printed())),
+            }
+        })
+        .await;
+    };
+    reached("the account is let in", true).await;
+    get(inbound, host, &[]).await.expect_err("plaintext is refused");
+    mesh.write("mesh/policy.yaml", &allow("another"));
+    reached("another account is not", false).await;
+    mesh.write("mesh/policy.yaml", &allow("client"));
+    reached("the account is let in again", true).await;
+
+    let (envoys, load) = ([&server, &client], Load::start(outbound, host));
+    load.answers(10).await;
+    let before = updates(&envoys, "ROOTCA").await;
+    mesh.write("ca/root-cert.pem", &format!("{}{}", old.certificate, new.certificate));
+    updated(&envoys, "ROOTCA", &before).await;
+    let before = updates(&envoys, "default").await;
+    std::fs::write(mesh.folder.path().join("ca/ca-cert.pem"), &new.certificate).unwrap();
+    std::fs::write(mesh.folder.path().join("ca/ca-key.pem"), &new.key).unwrap();
+    updated(&envoys, "default", &before).await;
+    load.answers(20).await;
+    let tally = load.stop().await;
+    assert_eq!(tally.keys().collect::<Vec<_>>(), ["web"], "requests failed: {tally:?}");
+    for page in ["/debug/config_dump?proxyID=web.shop", "/debug/syncz", "/metrics"] {
+        let shown = mesh.pilotfish.page(page).await.unwrap_or_default();
+        assert!(!shown.contains("PRIVATE KEY"), "{page}");
     }
 }

@@ -270,8 +270,9 @@ mod tests {
             let label = pod.at(&["metadata", "labels", "security.istio.io/tlsMode"]).and_then(Json::text);
             label.map(str::to_owned)
         };
-        let with = [("workloadCertificates", "ads")];
-        assert_eq!(of(&[], json!({"app": "web"})), None);
+        let with = [("workloadCertificates", "ads"), ("interception", "REDIRECT")];
+        assert_eq!(of(&with[1..], json!({"app": "web"})), None);
+        assert_eq!(of(&with[..1], json!({"app": "web"})), None, "its programs get the connections");
         assert_eq!(of(&with, json!({"app": "web"})).as_deref(), Some("istio"));
         let own = json!({"security.istio.io/tlsMode": "disabled"});
         assert_eq!(of(&with, own).as_deref(), Some("disabled"));
