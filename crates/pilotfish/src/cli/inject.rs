@@ -34,8 +34,8 @@ pub(crate) struct Inject {
     /// token of their service account
     #[arg(long, value_name = "FILE")]
     xds_ca_file: Option<PathBuf>,
-    /// Sidecars take the certificates of their workloads from Pilotfish, for mutual TLS of the mesh. Pilotfish
-    /// needs --ca
+    /// Sidecars take the certificates of their workloads from Pilotfish, for mutual TLS of the mesh. It needs
+    /// --ca
     #[arg(long, requires = "xds_ca_file")]
     workload_certificates: bool,
     /// The cluster that the Pods run in

@@ -55,9 +55,9 @@ pub use server::{
 };
 pub use source::{
     Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held, PeerInfo, PrivateSecret,
-    Publication, Resource, ResourceSource, Snapshot, ViewId,
+    Publication, Resource, ResourceSource, SecretsChanged, Snapshot, ViewId,
 };
 pub use status::{
     Concerned, ConnectionStatus, Lacking, Names, Progress, Rejection, SubscribedNames, TypeStatus,
 };
-pub use stream::{Response, SecretsChanged, Stream};
+pub use stream::{Response, Stream};

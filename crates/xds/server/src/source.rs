@@ -1,7 +1,6 @@
 //! Contract between this crate and the source of its resources.
 
 use crate::limits::LimitExceeded;
-use crate::stream::SecretsChanged;
 use bytes::Bytes;
 use imbl::OrdMap;
 use pilotfish_proto::ResourceType;
@@ -87,8 +86,29 @@ pub enum PrivateSecret {
     NotYet,
     /// The client is not sent one.
     Absent,
-    /// Its version tells it from earlier ones of the client, and says nothing of the content.
+    /// Its version differs from those of earlier ones of the client, and is no hash of a key.
     Is(Arc<Resource>),
+}
+
+/// Handle of one stream by which a source announces that private Secrets of the client have changed.
+#[derive(Clone)]
+pub struct SecretsChanged(Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for SecretsChanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretsChanged").finish_non_exhaustive()
+    }
+}
+
+impl SecretsChanged {
+    pub(crate) fn new(announce: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(announce))
+    }
+
+    /// Wakes the stream, which then reads its private Secrets again.
+    pub fn announce(&self) {
+        (self.0)();
+    }
 }
 
 /// Guard that is held while bytes are in memory, such as a part of a budget.

@@ -170,7 +170,7 @@ impl WorkloadSecrets {
         changed.announce();
     }
 
-    /// Announces new roots, and has all certificates made anew, if another authority is in force.
+    /// Announces new roots, and puts all clients first in the queue, if another authority is in force.
     pub(super) fn follow_authority(&self, now: Instant) {
         let authority = self.service.ca().authority.load_full();
         let mut clients = self.clients.lock();

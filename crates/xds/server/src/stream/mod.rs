@@ -32,7 +32,6 @@ use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use private::Private;
-pub use private::SecretsChanged;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use watch::{Acknowledged, Known, Requested, Watch};

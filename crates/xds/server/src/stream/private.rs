@@ -3,39 +3,11 @@
 //! They are put over a snapshot of the client's group, so the group and its shared responses never have them.
 
 use super::Stream;
-use crate::environment::Clock;
 use crate::fanout::group::GroupView;
-use crate::mark::Mark;
 use crate::resources::set_version;
-use crate::source::{PrivateSecret, Resource, ResourceSource};
+use crate::source::{PrivateSecret, Resource, ResourceSource, SecretsChanged};
 use pilotfish_proto::ResourceType;
-use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
-
-/// Handle of one stream by which a source announces that private Secrets of the client have changed.
-#[derive(Clone)]
-pub struct SecretsChanged {
-    mark: Arc<Mark>,
-    clock: Arc<dyn Clock>,
-    /// Start of the fan-out.
-    started: Instant,
-}
-
-impl fmt::Debug for SecretsChanged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SecretsChanged").finish_non_exhaustive()
-    }
-}
-
-impl SecretsChanged {
-    /// Marks the stream and wakes it, so that it reads its private Secrets again.
-    pub fn announce(&self) {
-        if self.mark.set_private(self.clock.now().saturating_duration_since(self.started)) {
-            self.mark.wake();
-        }
-    }
-}
 
 /// Private Secrets that the client subscribes to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -94,11 +66,13 @@ impl<S: ResourceSource> Stream<S> {
             return;
         }
         let subscribed = watch.membership.group.lock().names.clone();
-        let changed = SecretsChanged {
-            mark: Arc::clone(&self.mark),
-            clock: Arc::clone(&self.fanout.clock),
-            started: self.fanout.started,
-        };
+        let (mark, clock) = (Arc::clone(&self.mark), Arc::clone(&self.fanout.clock));
+        let started = self.fanout.started;
+        let changed = SecretsChanged::new(move || {
+            if mark.set_private(clock.now().saturating_duration_since(started)) {
+                mark.wake();
+            }
+        });
         let mut private = Private::default();
         for name in names.iter().copied().filter(|name| subscribed.contains(*name)) {
             match source.private_secret(&connected.client, name, &changed) {
