@@ -39,7 +39,7 @@ const ENVOY_EXAMPLES: &str = "Examples:
     --xds-token-file /var/run/secrets/tokens/istio-token > envoy.json
 
   # With a certificate of its workload, from a Pilotfish with --ca
-  pilotfish bootstrap envoy --namespace shop --xds-ca-file root-cert.pem --workload-certificates \
+  pilotfish bootstrap envoy --namespace shop --xds-ca-file root-cert.pem --workload-certificates \\
     --xds-cert-file cert-chain.pem --xds-key-file key.pem > envoy.json";
 
 const GRPC_EXAMPLES: &str = "Examples:
