@@ -145,8 +145,7 @@ impl Bound {
         subsystems.extend(live);
         subsystems.extend(pages(admin, &admin_state, &recorder, &settings, asked)?);
         subsystems.extend(webhooks.map(Webhooks::subsystem));
-        subsystems.extend(reloads(reload, ca_reload));
-        subsystems.extend(secrets.map(WorkloadSecrets::subsystem));
+        subsystems.extend(reloads(reload, ca_reload, secrets));
         subsystems.add(xds::subsystem(xds));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
@@ -238,9 +237,14 @@ fn of_leader(
     [status, exports::subsystem(settings, sources, shared), roots].into_iter().flatten()
 }
 
-/// Returns the subsystems that read certificates again.
-fn reloads(tls: Option<tls::Reload>, ca: Option<ca::CaReload>) -> impl Iterator<Item = Subsystem> {
-    tls.map(tls::Reload::subsystem).into_iter().chain(ca.map(ca::CaReload::subsystem))
+/// Returns the subsystems that read certificates again, and that make those of workloads.
+fn reloads(
+    tls: Option<tls::Reload>,
+    ca: Option<ca::CaReload>,
+    secrets: Option<Arc<WorkloadSecrets>>,
+) -> impl Iterator<Item = Subsystem> {
+    let read = tls.map(tls::Reload::subsystem).into_iter().chain(ca.map(ca::CaReload::subsystem));
+    read.chain(secrets.map(WorkloadSecrets::subsystem))
 }
 
 fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem {
