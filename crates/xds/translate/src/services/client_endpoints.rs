@@ -105,7 +105,9 @@ mod tests {
             })
         };
         assert_eq!(asked(&of(ExportTo::Nobody)), (vec!["10.0.0.2".to_owned()], 1, 1));
-        for export_to in [ExportTo::Unset, ExportTo::Public, ExportTo::Namespaces(["reef".into()].into())] {
+        for export_to in
+            [ExportTo::Unset, ExportTo::Public, ExportTo::Namespaces(Arc::new(["reef".into()].into()))]
+        {
             assert_eq!(asked(&of(export_to.clone())), both, "{export_to:?}");
         }
         // Endpoints of other registries stay: istiod has the rule for EndpointSlices only.
