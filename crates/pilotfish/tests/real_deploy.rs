@@ -223,9 +223,7 @@ impl Cluster {
         let is_optional = |event: &Value| {
             let reference = &event["objectRef"];
             let is_of = |name: &&str| reference["resource"].as_str() == Some(*name);
-            optional.iter().any(|name| is_of(&name))
-                && reference["namespace"].is_null()
-                && reference["name"].is_null()
+            optional.iter().any(is_of) && reference["namespace"].is_null() && reference["name"].is_null()
         };
         let refused = events.iter().filter(|event| event["responseStatus"]["code"] == 403);
         let refused: Vec<_> = refused.filter(|event| !is_optional(event)).collect();

@@ -360,6 +360,33 @@ async fn end_stage(server: &ApiServer) {
     api.replace("istio-ca-secret", &PostParams::default(), &secret).await.unwrap();
 }
 
+/// Each namespace has the roots for its workloads, and gets them back if somebody changes them.
+async fn roots_are_restored(server: &ApiServer, root: &str) {
+    has_roots(server, &["istio-system", "shop", "default"], root).await;
+    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: late}}").await;
+    has_roots(server, &["late"], root).await;
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "shop");
+    let edit = serde_json::json!({"data": {"root-cert.pem": "edited", "own": "stays"}});
+    maps.patch("istio-ca-root-cert", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    has_roots(server, &["shop"], root).await;
+    let edited = maps.get("istio-ca-root-cert").await.unwrap();
+    assert_eq!(edited.data.unwrap()["own"], "stays");
+    maps.delete("istio-ca-root-cert", &DeleteParams::default()).await.unwrap();
+    has_roots(server, &["shop"], root).await;
+}
+
+/// Checks that neither the log nor a debug page has a line of the key.
+async fn shows_no_key(pilotfish: &Pilotfish, key: &str) {
+    let line = key.lines().nth(1).unwrap();
+    let log = std::fs::read_to_string(pilotfish.log()).unwrap();
+    assert!(!log.contains(line), "keys are not in the log: {log}");
+    for (name, _) in pilotfish_admin::ENDPOINTS {
+        // Some need parameters, and answer with an error.
+        let (_, page) = pilotfish.answer(&format!("/debug/{name}")).await.unwrap();
+        assert!(!page.contains(line), "keys are not in {name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istiod() {
     let Some(server) = cluster().await else { return };
@@ -382,18 +409,7 @@ async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istio
     let refused = signed(one, &root, "nonsense").await.unwrap_err();
     assert!(refused.contains("the client proves no identity"), "{refused}");
 
-    // Each namespace has the roots for its workloads, and gets them back if somebody changes them.
-    has_roots(&server, &["istio-system", "shop", "default"], &root).await;
-    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: late}}").await;
-    has_roots(&server, &["late"], &root).await;
-    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "shop");
-    let edit = serde_json::json!({"data": {"root-cert.pem": "edited", "own": "stays"}});
-    maps.patch("istio-ca-root-cert", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
-    has_roots(&server, &["shop"], &root).await;
-    let edited = maps.get("istio-ca-root-cert").await.unwrap();
-    assert_eq!(edited.data.unwrap()["own"], "stays");
-    maps.delete("istio-ca-root-cert", &DeleteParams::default()).await.unwrap();
-    has_roots(&server, &["shop"], &root).await;
+    roots_are_restored(&server, &root).await;
 
     rotate(&server, &[&first, &second], &root).await;
     let rotated = secret(&server, "istio-system", "istio-ca-secret").await;
@@ -428,14 +444,6 @@ async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istio
     for (pilotfish, secret) in
         [(&first, &created), (&second, &created), (&second, &rotated), (&third, &before)]
     {
-        let key = entry(secret, "ca-key.pem");
-        let line = key.lines().nth(1).unwrap();
-        let log = std::fs::read_to_string(pilotfish.log()).unwrap();
-        assert!(!log.contains(line), "keys are not in the log: {log}");
-        for (name, _) in pilotfish_admin::ENDPOINTS {
-            // Some need parameters, and answer with an error.
-            let (_, page) = pilotfish.answer(&format!("/debug/{name}")).await.unwrap();
-            assert!(!page.contains(line), "keys are not in {name}");
-        }
+        shows_no_key(pilotfish, &entry(secret, "ca-key.pem")).await;
     }
 }

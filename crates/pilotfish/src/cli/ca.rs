@@ -75,7 +75,7 @@ impl Rotate {
         let until = match &self.data_dir {
             Some(folder) => rotate::file(folder, self.overlap, now).await?,
             None => {
-                let settings = ClientSettings { kubeconfig: self.kubeconfig.clone(), ..Default::default() };
+                let settings = ClientSettings { kubeconfig: self.kubeconfig.clone() };
                 let client = client::connect(&settings).await.context("--kubernetes")?;
                 rotate::secret(client, &self.root_namespace, self.overlap, now).await?
             }

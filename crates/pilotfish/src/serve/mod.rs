@@ -92,8 +92,7 @@ impl Bound {
     /// When a path or a mesh file is wrong, or an address is taken.
     pub(crate) async fn bind(settings: Settings) -> Result<Self> {
         let admin = bind_admin(settings.admin.address).await?;
-        let metrics = Arc::new(Metrics::new(VERSION)?);
-        let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
+        let recorder = Arc::new(PrometheusRecorder::new(Arc::new(Metrics::new(VERSION)?)));
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
         let revision = watch::Sender::new(settings.sources.revision.clone());
         let mut registries = Registries::open(&settings)?;
@@ -101,7 +100,7 @@ impl Bound {
         let registration = Registration::open(&settings, &mut registries, &shared, &recorder).await?;
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_settings(translation(&settings)));
-        let (ca, ca_reload) = Ca::open(&settings, &sources, &metrics).await?.unzip();
+        let (ca, ca_reload) = Ca::open(&settings, &sources, recorder.metrics()).await?.unzip();
         let (certificates, secrets) = certificate_services(ca.as_ref(), &shared, &recorder).unzip();
         let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
         let (questions, asked) = Questions::new(settings.admin.allow_remote_debug);

@@ -321,10 +321,7 @@ fn roots(authority: &Authority) -> Arc<Resource> {
 }
 
 fn inline(text: &str) -> DataSource {
-    DataSource {
-        specifier: Some(Specifier::InlineBytes(text.as_bytes().to_vec().into())),
-        ..DataSource::default()
-    }
+    DataSource { specifier: Some(Specifier::InlineBytes(text.as_bytes().to_vec())), ..DataSource::default() }
 }
 
 /// `public` is the part of the content that the version depends on.

@@ -195,6 +195,24 @@ pub struct NotItsIdentity {
     pub proven: String,
 }
 
+/// Reads `INTERCEPTION_MODE` of a node.
+fn interception(mode: &str) -> InterceptionMode {
+    match mode {
+        "TPROXY" => InterceptionMode::Tproxy,
+        "NONE" => InterceptionMode::None,
+        _ => InterceptionMode::Redirect,
+    }
+}
+
+/// Returns the source of a proxy's certificate: the one that its node names, or the agent, which has a version.
+fn certificate_source(named: &str, istio_version: &str) -> CertificateSource {
+    match (named, istio_version) {
+        (CERTIFICATES_OVER_ADS, _) => CertificateSource::ControlPlane,
+        (_, "") => CertificateSource::Nobody,
+        _ => CertificateSource::Agent,
+    }
+}
+
 /// A name that only Istio's build of Envoy has among its extensions.
 const ISTIO_EXTENSION: &str = "istio.stats";
 /// The filter that reads calls of Dubbo, in Envoy's own build.
@@ -251,21 +269,13 @@ impl Proxy {
             labels: Arc::new((&labels).into()),
             static_labels: Arc::new((&static_labels).into()),
             locality: locality(node),
-            interception: match text("INTERCEPTION_MODE") {
-                "TPROXY" => InterceptionMode::Tproxy,
-                "NONE" => InterceptionMode::None,
-                _ => InterceptionMode::Redirect,
-            },
+            interception: interception(text("INTERCEPTION_MODE")),
             istio_filters: has_istio_filters(node, &metadata),
             wasm: WasmSupport::of(node, &metadata),
             dubbo_proxy: node.extensions.iter().any(|extension| extension.name == DUBBO_PROXY),
             identity: None,
             secret_access: SecretAccess::default(),
-            certificate_source: match (text(CERTIFICATES_KEY), text("ISTIO_VERSION")) {
-                (CERTIFICATES_OVER_ADS, _) => CertificateSource::ControlPlane,
-                (_, "") => CertificateSource::Nobody,
-                _ => CertificateSource::Agent,
-            },
+            certificate_source: certificate_source(text(CERTIFICATES_KEY), text("ISTIO_VERSION")),
             refuses_least_request: refuses_least_request(&node.user_agent_name),
             proxy_config: proxy_config(node.metadata.as_ref()),
             span_service: span_service(node.metadata.as_ref()),

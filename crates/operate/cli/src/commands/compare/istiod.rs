@@ -240,7 +240,7 @@ impl Reader {
             bytes: usize::try_from(DUMP_BYTES).unwrap_or(usize::MAX),
         };
         let read = READER.get().ok_or("this program has no client of xDS")?;
-        // Of a TLS port, or a refusal of the identity.
+        // The port speaks TLS, or istiod refuses the identity.
         let needs_tokens = |error: &str| is_bare && REFUSALS.iter().any(|refusal| error.contains(refusal));
         let explained = |error: String| {
             if needs_tokens(&error) { error + NEEDS_TOKENS } else { error }

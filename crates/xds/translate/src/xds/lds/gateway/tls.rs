@@ -211,7 +211,7 @@ impl Secrets<'_> {
     /// router, else of the first one that the mesh config has, else of the control plane.
     fn credential(&self, name: &str) -> SdsSecretConfig {
         let Some(external) = name.strip_prefix(EXTERNAL) else {
-            return self.from_control_plane(name);
+            return self.sent_by_control_plane(name);
         };
         if self.socket {
             return tls::from_files(name, EXTERNAL_SECRETS);
@@ -220,11 +220,11 @@ impl Secrets<'_> {
         let server = mesh.extension_providers.iter().find_map(|provider| provider.sds.as_ref());
         match server.and_then(|server| provider_service(self.cx, &server.service, server.port)) {
             Some(server) => tls::from_server(external, &server.cluster, &server.host),
-            None => self.from_control_plane(external),
+            None => self.sent_by_control_plane(external),
         }
     }
 
-    fn from_control_plane(&self, name: &str) -> SdsSecretConfig {
+    fn sent_by_control_plane(&self, name: &str) -> SdsSecretConfig {
         match name.strip_prefix(BUILT_IN) {
             Some("") => return self.certificates.certificate(),
             Some(CA_SUFFIX) => return self.certificates.roots(),
