@@ -58,8 +58,8 @@ fn manifests() -> BTreeMap<String, Value> {
     let mut files: Vec<_> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
-        // The last one is for an option that few turn on, and applied by itself.
-        .filter(|name| !["kustomization.yaml", "rbac-exports.yaml"].contains(&name.as_str()))
+        // The last two are for options that are off by default, and applied by themselves.
+        .filter(|name| !["kustomization.yaml", "rbac-ca.yaml", "rbac-exports.yaml"].contains(&name.as_str()))
         .collect();
     files.sort();
     let mut sorted = listed.clone();
@@ -186,15 +186,21 @@ fn one_revision_injects_each_pod() {
 }
 
 #[test]
-fn exporting_services_brings_its_rights() {
-    let Some(chart) = rendered(&["--set=exportServices.enabled=true"]) else { return };
-    let chart = objects(&chart);
-    let rights = std::fs::read_to_string(deploy().join("kubernetes/rbac-exports.yaml")).unwrap();
-    for (name, manifest) in &objects(&rights) {
-        assert_eq!(chart.get(name), Some(manifest), "{name}: chart and manifest differ");
+fn options_that_are_off_by_default_bring_their_rights() {
+    for (value, manifest, argument) in [
+        ("exportServices.enabled=true", "rbac-exports.yaml", "--export-services"),
+        ("certificateAuthority.enabled=true", "rbac-ca.yaml", "--ca"),
+    ] {
+        let Some(chart) = rendered(&[&format!("--set={value}")]) else { return };
+        let chart = objects(&chart);
+        let rights = std::fs::read_to_string(deploy().join("kubernetes").join(manifest)).unwrap();
+        for (name, manifest) in &objects(&rights) {
+            assert_eq!(chart.get(name), Some(manifest), "{name}: chart and manifest differ");
+        }
+        let container = &chart["Deployment pilotfish"]["spec"]["template"]["spec"]["containers"][0];
+        let arguments = container["args"].as_array().unwrap().iter().filter_map(Value::as_str);
+        assert!(arguments.clone().any(|given| given.starts_with(argument)), "{argument}");
     }
-    let container = &chart["Deployment pilotfish"]["spec"]["template"]["spec"]["containers"][0];
-    assert!(container["args"].as_array().unwrap().contains(&"--export-services".into()));
 }
 
 #[test]
