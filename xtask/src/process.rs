@@ -19,9 +19,13 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 /// The Cargo that runs this task, so that the pinned toolchain is used.
 pub(crate) fn cargo() -> Command {
     let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Set by the `cargo run` of this task; a nested build must not depend on them.
-    for name in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME"] {
-        command.env_remove(name);
+    // Set by the `cargo run` of this task. Build scripts that read them would run again, and with them most
+    // crates be compiled again, each time that Cargo is called here after a shell and the reverse.
+    let is_of_run = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_of_run) {
+            command.env_remove(name);
+        }
     }
     command
 }

@@ -45,6 +45,9 @@ pub enum AuthorityError {
     /// A rotation cannot begin before the last one has ended.
     #[error("a rotation of the root is under way")]
     Rotating,
+    /// A rotation would lose roots that cannot be joined with the new one.
+    #[error("the roots in force have parts that are not usable certificates: correct or remove these first")]
+    Roots,
     /// The overlap of a rotation ends beyond all times.
     #[error("the overlap of the rotation is too long")]
     Overlap,

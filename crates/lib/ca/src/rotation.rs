@@ -175,7 +175,10 @@ impl RootState {
             return Err(AuthorityError::Rotating);
         }
         let SelfSigned { certificate, key } = SelfSigned::create(now)?;
-        let (roots, _) = join_roots([self.certificate.as_str(), &self.roots, &certificate]);
+        let (roots, unusable) = join_roots([self.certificate.as_str(), &self.roots, &certificate]);
+        if !unusable.is_empty() && !self.roots.is_empty() {
+            return Err(AuthorityError::Roots);
+        }
         let until = now.checked_add(overlap + MARGIN).ok_or(AuthorityError::Overlap)?;
         let stage = RotationStage::Distributing { overlap, certificate, key };
         Ok(Self { roots, rotation: Some(Rotation { until, stage }), ..self.clone() })
@@ -313,6 +316,10 @@ mod tests {
     #[test]
     fn malformed_states_are_described_without_their_content() {
         let now = SystemTime::now();
+        let mixed = fresh(now);
+        let section = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
+        let mixed = RootState { roots: mixed.roots.clone() + section, ..mixed };
+        assert!(matches!(mixed.begin(DAY, now), Err(AuthorityError::Roots)), "no root is lost");
         let rotating = fresh(now).begin(DAY, now).unwrap();
         let good = rotating.rotation.as_ref().unwrap().to_text();
         let shown = format!("{rotating:?}");

@@ -41,8 +41,8 @@ pub(in crate::serve) fn subsystem(
         shared: shared.clone(),
         recorder: recorder.clone(),
     };
-    let lease = settings.sources.revision.name_of(LEASE);
-    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), lease);
+    // All revisions share the ConfigMaps, so they share the Lease as well.
+    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), LEASE);
     Some(elected("writing the mesh's roots", client, lease, |leadership| work.run(leadership)))
 }
 

@@ -155,8 +155,11 @@ impl WorkloadSecrets {
                 entry.certificate = PrivateSecret::Is(Arc::new(certificate(&made)));
                 made.expires.duration_since(wall_time).unwrap_or_default() / 2
             }
-            Err(Refused { wait, .. }) => {
-                if entry.certificate == PrivateSecret::NotYet {
+            // Beyond a limit a client waits for its first certificate: without it, Envoy would continue
+            // without certificates.
+            Err(Refused { wait, status }) => {
+                let waits = status.code() == tonic::Code::ResourceExhausted;
+                if entry.certificate == PrivateSecret::NotYet && !waits {
                     entry.certificate = PrivateSecret::Absent;
                 }
                 wait

@@ -156,6 +156,14 @@ async fn certificates_over_sds_count_as_requests() {
     let refused = (0..1_000).find_map(|_| make().err()).unwrap();
     assert_eq!(refused.status.code(), tonic::Code::ResourceExhausted);
     assert!(refused.wait > Duration::ZERO);
+
+    // A client beyond the limit waits: an answer without a certificate would be final for its listeners.
+    let envoy = plane.connect(&[WEB]);
+    assert!(envoy.next().is_none());
+    let now = Instant::now();
+    let order = plane.secrets.next(now).unwrap();
+    plane.secrets.make(&order, now, SystemTime::now());
+    assert!(envoy.next().is_none());
 }
 
 #[tokio::test]
