@@ -204,7 +204,8 @@ fn interception(mode: &str) -> InterceptionMode {
     }
 }
 
-/// Returns the source of a proxy's certificate: the one that its node names, or the agent, which has a version.
+/// Returns the source of a proxy's certificate: the one that its node names, or the agent, which has a
+/// version.
 fn certificate_source(named: &str, istio_version: &str) -> CertificateSource {
     match (named, istio_version) {
         (CERTIFICATES_OVER_ADS, _) => CertificateSource::ControlPlane,
