@@ -56,7 +56,7 @@ pub enum CertificateRole {
     Signing,
     /// It leads from the signing one to the roots.
     Chain,
-    /// Clients trust it.
+    /// Self-signed certificate with which clients verify chains.
     Root,
 }
 

@@ -37,7 +37,7 @@ impl<T: PartialEq> PolledFiles<T> {
         matches!(self.failure, Some(Some(_)))
     }
 
-    /// Contents in force.
+    /// Returns the contents in force; those of the files may be newer and unusable.
     pub(crate) fn in_force(&self) -> &T {
         &self.in_force
     }

@@ -18,7 +18,7 @@ pub struct CertificateAuthority {
     pub signed: u64,
     /// The certificate that signs, its chain, and the roots.
     pub certificates: Vec<CaCertificate>,
-    /// Roots in PEM.
+    /// Certificates that workloads trust, in PEM.
     pub roots: String,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct AuthoritySecrets {
 }
 
 impl AuthoritySource {
-    /// Polling interval.
+    /// Returns the interval at which the source is read.
     pub(super) fn interval(&self) -> Duration {
         match self {
             Self::Files(_) => POLL_INTERVAL,
