@@ -27,6 +27,7 @@ mod modules;
 mod netfilter;
 mod node;
 mod oracle;
+mod outcome;
 mod process;
 mod rnacos;
 mod supply;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::outcome::Outcome;
 use crate::workspace::{self, Profile};
 use crate::{
     arrows, circles, comments, dependencies, docs, image, lanes, modules, oracle, process, supply, tools,
@@ -47,42 +48,6 @@ const STEPS: [&str; 15] = [
     "oracle live",
 ];
 
-/// Result of one step.
-struct Outcome {
-    passed: u64,
-    failed: u64,
-}
-
-impl Outcome {
-    fn of(ok: bool) -> Self {
-        Self { passed: u64::from(ok), failed: u64::from(!ok) }
-    }
-
-    /// Adds the counts in the last line of a test executable.
-    fn count(&mut self, line: &str) {
-        if let Some((passed, failed)) = counts(line) {
-            self.passed += passed;
-            self.failed += failed;
-        }
-    }
-
-    /// Counts a failure for a test process that crashed and so printed no counts.
-    fn of_process(mut self, ok: bool) -> Self {
-        if !ok && self.failed == 0 {
-            self.failed = 1;
-        }
-        self
-    }
-
-    /// Prints findings; any fails the check.
-    fn of_findings(wrong: &[String]) -> Self {
-        for line in wrong {
-            eprintln!("  {line}");
-        }
-        Self::of(wrong.is_empty())
-    }
-}
-
 /// Executed steps, with their results.
 #[derive(Default)]
 struct Run {
@@ -90,6 +55,8 @@ struct Run {
     only: Vec<String>,
     passed: u64,
     failed: u64,
+    /// Failed tests with the first lines of what each says, for the end of the output: logs are cut there last.
+    failures: Vec<String>,
     rows: Vec<(&'static str, bool, Duration)>,
 }
 
@@ -113,6 +80,7 @@ impl Run {
         });
         self.passed += outcome.passed;
         self.failed += outcome.failed;
+        self.failures.extend(outcome.failures);
         let ok = outcome.failed == 0;
         self.rows.push((name, ok, began.elapsed()));
         ok
@@ -124,6 +92,7 @@ impl Run {
             let state = if *ok { "ok    " } else { "FAILED" };
             eprintln!("{state}  {name:14} {:7.1} s", took.as_secs_f64());
         }
+        self.failures.iter().for_each(|line| eprintln!("{line}"));
         let failed: Vec<&str> = self.rows.iter().filter(|row| !row.1).map(|row| row.0).collect();
         if !failed.is_empty() {
             eprintln!("failed: {}", failed.join(", "));
@@ -191,9 +160,9 @@ fn real_clients(tools: bool) -> Result<Outcome> {
     let real: Vec<String> = targets.into_iter().filter(|name| name.starts_with(REAL_CLIENTS)).collect();
     if real.is_empty() {
         eprintln!("there is no test target whose name begins with {REAL_CLIENTS}");
-        return Ok(Outcome { passed: 0, failed: 0 });
+        return Ok(Outcome::default());
     }
-    let mut outcome = Outcome { passed: 0, failed: 0 };
+    let mut outcome = Outcome::default();
     let ok = lanes::run(&real, |line| outcome.count(line))?;
     Ok(outcome.of_process(ok))
 }
@@ -225,35 +194,16 @@ fn of_targets(names: &[String]) -> Vec<String> {
 
 /// Runs `cargo test` over the workspace and counts results from its output.
 fn cargo_test(targets: &[String]) -> Result<Outcome> {
-    let mut outcome = Outcome { passed: 0, failed: 0 };
+    let mut outcome = Outcome::default();
     let mut command = process::cargo();
     command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(targets);
     let ok = process::watch(&mut command, |line| outcome.count(line))?;
     Ok(outcome.of_process(ok))
 }
 
-/// Counts in the last line of a test executable: `test result: ok. 3 passed; 1 failed; ...`.
-fn counts(line: &str) -> Option<(u64, u64)> {
-    let rest = line.strip_prefix("test result: ")?;
-    let number = |what: &str| -> Option<u64> {
-        let before = rest.split(what).next()?;
-        before.split([' ', ';', '.']).rfind(|word| !word.is_empty())?.parse().ok()
-    };
-    Some((number(" passed")?, number(" failed")?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_are_read_from_the_last_line_of_a_test_executable() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
-        assert_eq!(counts(line), Some((12, 3)));
-        assert_eq!(counts("test result: ok. 0 passed; 0 failed; 0 ignored"), Some((0, 0)));
-        assert_eq!(counts("test tests::passed ... ok"), None);
-        assert_eq!(counts("test result: words"), None);
-    }
 
     #[test]
     fn real_clients_are_left_out_by_the_name_of_the_target() {
