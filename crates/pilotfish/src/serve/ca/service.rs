@@ -14,8 +14,9 @@ use prost::Message;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 /// Certificate requests of one identity per second; ten times as many in a burst.
@@ -131,12 +132,12 @@ impl CaService {
     }
 
     pub(super) fn admit_identity(&self, identity: &str) -> Result<(), Refused> {
-        let admitted = self.identities.take(identity.to_owned(), Instant::now().into());
+        let admitted = self.identities.take(identity.to_owned(), Instant::now());
         admitted.map_err(|wait| self.too_many(Limit::IdentityCertificates, IDENTITY_CERTIFICATES, wait))
     }
 
     fn admit_address(&self, client: IpAddr) -> Result<(), Refused> {
-        let admitted = self.addresses.take(network_of(client), Instant::now().into());
+        let admitted = self.addresses.take(network_of(client), Instant::now());
         admitted.map_err(|wait| self.too_many(Limit::AddressCertificates, ADDRESS_CERTIFICATES, wait))
     }
 
@@ -212,7 +213,7 @@ impl UnaryMethod for CaService {
         Box::pin(async move {
             let answer = self.create(&proof, &request).await;
             if let Err(status) = &answer
-                && let Some(left_out) = self.log.allow(Instant::now())
+                && let Some(left_out) = self.log.allow(Instant::now().into_std())
             {
                 let (identity, error) = (proof.identities.join(", "), status.message());
                 tracing::warn!(%client, identity, error, left_out, "no certificate was signed for a client");

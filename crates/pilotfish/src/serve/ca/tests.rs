@@ -301,7 +301,7 @@ async fn errors_have_istiods_codes_and_metrics() {
     assert_eq!(service.counts(), "signed 0, refused 6, parsing 1, CSR and TTL [1, 1]");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_of_an_identity_and_of_an_address_are_limited() {
     let service = Service::new().await;
     // Refused after the limit, and before any signature.

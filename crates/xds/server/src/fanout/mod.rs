@@ -141,9 +141,10 @@ impl<S: ResourceSource> Fanout<S> {
                     note(mark, mark.set_moved(publication.revision, since), Types::ALL);
                 }
             }
+            // Before a stream may send it: who sees an acknowledgement must not see an older revision here.
+            self.revision.store(publication.revision, Ordering::Release);
             marks
         };
-        self.revision.store(publication.revision, Ordering::Release);
         for mark in marks {
             mark.wake();
         }

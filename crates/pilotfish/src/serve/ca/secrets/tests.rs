@@ -146,7 +146,8 @@ async fn certificate_that_cannot_be_made_is_made_later() {
     assert!(envoy.next().unwrap().certificate.is_some());
 }
 
-#[tokio::test]
+// Each 5 ms bring another request.
+#[tokio::test(start_paused = true)]
 async fn certificates_over_sds_count_as_requests() {
     let plane = Plane::new().await;
     let service = &plane.secrets.service;
