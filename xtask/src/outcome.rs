@@ -29,7 +29,7 @@ impl Outcome {
             self.wanted = 0;
         } else if line.starts_with("---- ") {
             self.wanted = LINES_OF_A_FAILURE;
-        } else if line == "failures:" {
+        } else if line == "failures:" || line == "stack backtrace:" {
             self.wanted = 0;
         }
         if self.wanted > 0 && self.failures.len() < LINES_OF_ALL {
