@@ -80,7 +80,7 @@ const FOLDERS: &[Folder] = &[
     Folder {
         path: "crates/cluster",
         may: &["crates/core", "crates/lib", "crates/sources"],
-        shared: &["pilotfish-webhook"],
+        shared: &["pilotfish-kube-writer", "pilotfish-webhook"],
         never: &["envoy-types"],
     },
     // The contract of registries, but no product: `never` of the rule below.
@@ -276,8 +276,8 @@ const RULES: &[Rule] = &[
     Rule { name: "pilotfish-node", never: &["prost", "tonic"], never_named: &["kube", "tokio"] },
     Rule {
         name: "pilotfish-polaris-sync",
-        never: &["k8s-openapi", "kube"],
-        never_named: &["axum", "hyper", "notify", "tonic"],
+        never: &[],
+        never_named: &["hyper", "k8s-openapi", "kube", "notify", "tonic"],
     },
     // Of registries it knows the contract only, of admission webhooks nothing.
     Rule {

@@ -14,4 +14,3 @@ mod recorder;
 mod registries;
 mod serve;
 mod settings;
-mod sync;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [`PolarisTarget`] has the rules of Polaris: limits, and ownership of instances. [`Session`] runs passes on
-//! demand; its owner schedules them and provides the desired content.
+//! demand; [`run`] schedules them, reads the cluster and takes part in the election.
 
 mod bodies;
 mod client;
@@ -17,6 +17,7 @@ mod credentials;
 mod lingering;
 mod metrics;
 mod outcomes;
+mod process;
 mod reading;
 pub mod reconcile;
 mod session;
@@ -28,6 +29,7 @@ pub use client::{Client, ClientSettings};
 pub use codes::{Failure, FailureClass};
 pub use credentials::{Credentials, TokenSource};
 pub use metrics::SyncMetrics;
+pub use process::{SyncPolaris, run};
 pub use session::{DryRun, PassReport, Progress, Session, SessionSettings};
 pub use target::{PolarisTarget, PolarisTargetError};
 

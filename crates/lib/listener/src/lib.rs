@@ -45,6 +45,20 @@ pub struct Limits {
     pub drain: Duration,
 }
 
+impl Limits {
+    /// Limits of pages for operators: users, probes and scrapers need a few connections each.
+    pub const PAGES: Self = Self {
+        connections: 256,
+        address_connections: 64,
+        idle_connections: 128,
+        handshake: Duration::from_secs(10),
+        idle: Duration::from_secs(60),
+        request: Duration::from_secs(60),
+        head_bytes: 32 << 10,
+        drain: Duration::from_secs(5),
+    };
+}
+
 /// Callback for each exceeded limit, with its name: `connections`, `address-connections`, `idle-connections`,
 /// `handshake-time`, `idle-time`, `request-time` or `head-bytes`.
 pub type OnLimit = Arc<dyn Fn(&'static str) + Send + Sync>;

@@ -40,13 +40,13 @@ pub use readiness::ProblemLines;
 pub use registration_metrics::RegistrationApiMetrics;
 pub use routes::{ControlPlane, ENDPOINTS, NOT_CONNECTED, router};
 pub use sampler::{Sampler, millis};
-pub use server::{Bound, LIMITS, ServerError, page};
+pub use server::{Bound, ServerError, page};
 pub use v1::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};
 pub use webhook_metrics::{ReviewedObject, WebhookMetrics};
 
-/// Limits with their names in responses and metrics, beside those of connections ([`LIMITS`]); times are in
-/// seconds.
+/// Limits with their names in responses and metrics, beside those of connections
+/// ([`Limits::PAGES`](pilotfish_listener::Limits::PAGES)); times are in seconds.
 pub const NAMED_LIMITS: [(&str, usize); 7] = [
     ("debug-pages", turns::AT_A_TIME),
     ("address-debug-pages", turns::OF_AN_ADDRESS),

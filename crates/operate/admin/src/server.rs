@@ -9,20 +9,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use tower::ServiceExt;
-
-/// Connection limits of the admin server. Users, probes and scrapers need a few connections each.
-pub const LIMITS: Limits = Limits {
-    connections: 256,
-    address_connections: 64,
-    idle_connections: 128,
-    handshake: Duration::from_secs(10),
-    idle: Duration::from_secs(60),
-    request: Duration::from_secs(60),
-    head_bytes: 32 << 10,
-    drain: Duration::from_secs(5),
-};
 
 /// Start-up error of the server.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +42,7 @@ impl Bound {
     /// # Errors
     /// If it cannot be bound.
     pub async fn bind(address: SocketAddr) -> Result<Self, ServerError> {
-        let listener = Listener::bind("the admin address", address, LIMITS).await;
+        let listener = Listener::bind("the admin address", address, Limits::PAGES).await;
         Ok(Self(listener.map_err(|source| ServerError::Bind { address, source })?))
     }
 

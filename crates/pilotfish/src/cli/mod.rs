@@ -34,13 +34,13 @@ use crate::demo::{Demo, Picture};
 use crate::registries::{REGISTRIES, table_with};
 use crate::serve::{Addresses, Bound};
 use crate::settings::ServeArgs;
-use crate::sync::{self, SyncPolaris};
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use pilotfish_cli::{Commands, PlanArgs};
 use pilotfish_log::{self as logging, Logging};
 use pilotfish_node::bootstrap::Bootstrap;
 use pilotfish_node::interception::IstioIptables;
+use pilotfish_polaris_sync::{self as polaris_sync, SyncPolaris};
 use pilotfish_registry::{RegistryTable, RegistryType};
 use std::io::Write;
 use std::path::PathBuf;
@@ -225,7 +225,7 @@ impl Cli {
                 self.logging.start(std::io::stderr())?;
                 drop(out);
                 run_to(async {
-                    let good = Box::pin(sync::run(*args, stop_signal()?)).await?;
+                    let good = Box::pin(polaris_sync::run(*args, stop_signal()?)).await?;
                     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
                 })
             }

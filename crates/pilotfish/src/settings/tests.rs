@@ -1,5 +1,8 @@
 use super::*;
+use crate::cli::Cli;
+use clap::{Command, CommandFactory};
 use pilotfish_registry::{Input, LiveSource, RegistrySender, RegistryTable, RegistryType};
+use std::collections::BTreeSet;
 use std::pin::Pin;
 
 /// A registry with a source of its own, which sends nothing.
@@ -303,7 +306,7 @@ fn the_page_of_limits_says_those_of_configuration() {
 
 /// The limits of the admin server and the webhooks, as docs/limits.md writes them.
 fn of_http() -> Vec<(&'static str, String)> {
-    let (admin, webhooks) = (pilotfish_admin::LIMITS, pilotfish_webhook::LIMITS);
+    let (admin, webhooks) = (pilotfish_listener::Limits::PAGES, pilotfish_webhook::LIMITS);
     let seconds = |time: std::time::Duration| format!("{} s", time.as_secs());
     let both = |name, admin: String, webhooks: String| (name, format!("{admin}; webhooks {webhooks}"));
     let counts = |name, admin: usize, webhooks: usize| both(name, admin.to_string(), webhooks.to_string());
@@ -342,4 +345,23 @@ fn limits_of_the_admin_server_and_the_webhooks_are_those_of_the_page() {
     expected.sort_unstable();
     named.sort_unstable();
     assert_eq!(named, expected, "every limit has a row, and every row a limit");
+}
+
+/// The ports in defaults of a command and of those below it.
+fn ports(command: &Command, out: &mut BTreeSet<u16>) {
+    let defaults = command.get_arguments().flat_map(clap::Arg::get_default_values);
+    let texts = defaults.filter_map(|value| value.to_str());
+    out.extend(texts.filter_map(|text| text.rsplit_once(':')?.1.parse::<u16>().ok()));
+    command.get_subcommands().for_each(|below| ports(below, out));
+}
+
+#[test]
+fn pages_of_the_sync_are_at_a_port_that_nothing_else_has_by_default() {
+    let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for command in Cli::command().get_subcommands() {
+        ports(command, if command.get_name() == "sync" { &mut own } else { &mut others });
+    }
+    assert_eq!(own, BTreeSet::from([15018]));
+    assert!(others.is_superset(&BTreeSet::from([15010, 15014, 15016])), "{others:?}");
+    assert!(others.is_disjoint(&own), "{others:?}");
 }

@@ -1,11 +1,11 @@
 //! Reports of passes as table and JSON, and their progress bar.
 
-use crate::sync::settings::Output;
+use crate::process::settings::Output;
+use crate::reconcile::Problem;
+use crate::{PassReport, Progress, Request};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use pilotfish_api::counted;
-use pilotfish_polaris_sync::reconcile::Problem;
-use pilotfish_polaris_sync::{PassReport, Progress, Request};
 use serde_json::json;
 use std::io::Write;
 

@@ -1,12 +1,10 @@
 //! The settings of `pilotfish sync polaris`.
 
+use crate::reconcile::{ClusterSettings, Mode, ScheduleSettings};
+use crate::{ClientSettings, Credentials, PolarisTarget, SessionSettings, TlsOptions, TokenSource};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use pilotfish_kube_writer::lease::LeaseSettings;
-use pilotfish_polaris_sync::reconcile::{ClusterSettings, Mode, ScheduleSettings};
-use pilotfish_polaris_sync::{
-    ClientSettings, Credentials, PolarisTarget, SessionSettings, TlsOptions, TokenSource,
-};
 use pilotfish_runtime::GuardSettings;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,7 +15,7 @@ const TOKEN: &str = "POLARIS_TOKEN";
 
 /// Keeps a Polaris server equal to a cluster, in the place of polaris-controller
 #[derive(Args, Clone, Debug)]
-pub(crate) struct SyncPolaris {
+pub struct SyncPolaris {
     /// The HTTP API of Polaris: HOST[:8090], http://HOST:PORT or https://HOST:PORT; several with commas
     #[arg(long, value_name = "ADDRESS")]
     address: String,
@@ -84,7 +82,7 @@ pub(crate) struct SyncPolaris {
 
 /// Value of `--mode`, see [`Mode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ModeArg {
+pub(super) enum ModeArg {
     /// All, but where an annotation says no
     All,
     /// None, but where an annotation says yes
@@ -93,7 +91,7 @@ pub(crate) enum ModeArg {
 
 /// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
+pub(super) enum Output {
     /// A table for people
     Table,
     /// JSON, for use by programs
@@ -171,31 +169,5 @@ impl SyncPolaris {
             output: self.output,
             kubeconfig: self.kubeconfig,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::cli::Cli;
-    use clap::{Command, CommandFactory};
-    use std::collections::BTreeSet;
-
-    /// The ports in defaults of a command and of those below it.
-    fn ports(command: &Command, out: &mut BTreeSet<u16>) {
-        let defaults = command.get_arguments().flat_map(clap::Arg::get_default_values);
-        let texts = defaults.filter_map(|value| value.to_str());
-        out.extend(texts.filter_map(|text| text.rsplit_once(':')?.1.parse::<u16>().ok()));
-        command.get_subcommands().for_each(|below| ports(below, out));
-    }
-
-    #[test]
-    fn its_pages_are_at_a_port_that_nothing_else_has_by_default() {
-        let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for command in Cli::command().get_subcommands() {
-            ports(command, if command.get_name() == "sync" { &mut own } else { &mut others });
-        }
-        assert_eq!(own, BTreeSet::from([15018]));
-        assert!(others.is_superset(&BTreeSet::from([15010, 15014, 15016])), "{others:?}");
-        assert!(others.is_disjoint(&own), "{others:?}");
     }
 }

@@ -1,14 +1,14 @@
 //! HTTP pages with health, metrics and status.
 
-use anyhow::Result;
+use crate::SyncMetrics;
+use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use parking_lot::Mutex;
-use pilotfish_admin::Bound;
-use pilotfish_polaris_sync::SyncMetrics;
+use pilotfish_listener::{Limits, Listener};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -57,10 +57,13 @@ impl State {
     }
 }
 
-pub(super) async fn bind(address: SocketAddr) -> Result<(Bound, SocketAddr)> {
-    let bound = Bound::bind(address).await?;
-    let address = bound.address();
-    Ok((bound, address))
+/// Binds the listener of the pages.
+///
+/// # Errors
+/// If the address is in use or not one of this machine.
+pub(super) async fn bind(address: SocketAddr) -> Result<Listener> {
+    let listener = Listener::bind("the admin address", address, Limits::PAGES).await;
+    listener.with_context(|| format!("cannot listen on {address}"))
 }
 
 pub(super) fn router(state: Arc<State>) -> Router {

@@ -1,13 +1,13 @@
 //! Main loop of the sync: schedules passes, confirms deletions and handles failures.
 
-use crate::sync::events::Events;
-use crate::sync::feed::Feed;
-use crate::sync::pages::State;
-use crate::sync::report::{Bar, Once, table};
+use crate::process::events::Events;
+use crate::process::feed::Feed;
+use crate::process::pages::State;
+use crate::process::report::{Bar, Once, table};
+use crate::reconcile::{Next, ObjectName, Pass, Problem, Schedule, ScheduleSettings};
+use crate::{Failure, PassReport, Session};
 use anyhow::{Context, Result};
 use pilotfish_kube_writer::lease::Leadership;
-use pilotfish_polaris_sync::reconcile::{Next, ObjectName, Pass, Problem, Schedule, ScheduleSettings};
-use pilotfish_polaris_sync::{Failure, PassReport, Session};
 use pilotfish_runtime::Jitter;
 use std::collections::BTreeMap;
 use std::future::Future;

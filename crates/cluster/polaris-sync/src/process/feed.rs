@@ -1,11 +1,11 @@
 //! State of the cluster, kept up to date by watches.
 
+use crate::reconcile::{Cluster, ClusterSettings, Target};
 use anyhow::{Result, bail};
 use pilotfish_kube::NoopObserver;
 use pilotfish_kube::client::Client;
 use pilotfish_kube::watch::{Change, Reader, Resource, Watch, WatchTarget, WatchUpdate};
 use pilotfish_model::Kind;
-use pilotfish_polaris_sync::reconcile::{Cluster, ClusterSettings, Target};
 use pilotfish_runtime::Jitter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Kubernetes Events on Services with problems.
 
+use crate::reconcile::ObjectName;
 use pilotfish_admission::TokenBucket;
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::events::{ServiceWarning, warn};
-use pilotfish_polaris_sync::reconcile::ObjectName;
 use pilotfish_runtime::Jitter;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -13,17 +13,17 @@ mod report;
 mod runner;
 mod settings;
 
-pub(crate) use settings::SyncPolaris;
+pub use settings::SyncPolaris;
 
-use crate::sync::events::Events;
-use crate::sync::feed::Feed;
-use crate::sync::pages::State;
-use crate::sync::runner::Runner;
-use crate::sync::settings::Checked;
+use crate::process::events::Events;
+use crate::process::feed::Feed;
+use crate::process::pages::State;
+use crate::process::runner::Runner;
+use crate::process::settings::Checked;
+use crate::{Client, Session, SyncMetrics};
 use anyhow::{Context, Result, bail};
 use pilotfish_kube::client::{ClientSettings as KubeSettings, connect};
 use pilotfish_kube_writer::lease::{Elector, Leadership, LeaseSettings};
-use pilotfish_polaris_sync::{Client, Session, SyncMetrics};
 use std::future::Future;
 use std::io::Write;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use tokio::sync::oneshot;
 ///
 /// # Errors
 /// When the settings are wrong, the cluster cannot be reached, or a task ends before the stop.
-pub(crate) async fn run(args: SyncPolaris, stop: impl Future<Output = ()> + Send) -> Result<bool> {
+pub async fn run(args: SyncPolaris, stop: impl Future<Output = ()> + Send) -> Result<bool> {
     let Checked {
         cluster,
         client,
@@ -67,8 +67,8 @@ pub(crate) async fn run(args: SyncPolaris, stop: impl Future<Output = ()> + Send
         return Ok(result.is_equal());
     }
     let state = Arc::new(State::new(metrics));
-    let (admin, admin_address) = pages::bind(admin).await?;
-    tracing::info!(admin = %admin_address, "listening");
+    let admin = pages::bind(admin).await?;
+    tracing::info!(admin = %admin.address(), "listening");
     let (stopped, pages_stop) = oneshot::channel::<()>();
     // A dropped sender counts as a stop, too.
     let pages = admin.run(pages::router(state.clone()), async { drop(pages_stop.await) });
