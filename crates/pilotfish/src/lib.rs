@@ -10,7 +10,6 @@
 
 pub mod cli;
 mod demo;
-mod recorder;
 mod registries;
 mod serve;
 mod settings;

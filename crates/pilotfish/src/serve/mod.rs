@@ -29,7 +29,7 @@ mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::recorder::PrometheusRecorder;
+use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{RegistriesSettings, Settings};
 use analysis::Analysis;
 use anyhow::Result;

@@ -8,7 +8,7 @@ use super::liveness;
 use super::registries::Registries;
 use super::revision_tags;
 use super::subsystem::{StopOrder, Subsystem};
-use crate::recorder::PrometheusRecorder;
+use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{RegistriesSettings, Settings};
 use anyhow::{Context, Result};
 use pilotfish_config::mesh::MeshConfig;

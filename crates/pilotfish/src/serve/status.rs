@@ -9,7 +9,7 @@
 use super::elections::elected;
 use super::sources::Sources;
 use super::subsystem::Subsystem;
-use crate::recorder::PrometheusRecorder;
+use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{Settings, StatusSettings, WriteStatus};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;

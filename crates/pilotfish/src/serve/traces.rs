@@ -1,7 +1,7 @@
 //! Traces of changes, from the first event to the last acknowledgement.
 
 use super::subsystem::{StopOrder, Subsystem};
-use crate::recorder::PrometheusRecorder;
+use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::TelemetrySettings;
 use anyhow::{Context, Result};
 use pilotfish_control_plane::history::{Change, Outcome, Resolution};

@@ -4,7 +4,7 @@ use super::analysis::Analysis;
 use super::ca::Ca;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use crate::cli::inject::{authorities_of, injector};
-use crate::recorder::PrometheusRecorder;
+use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::Settings;
 use anyhow::{Context, Result};
 use pilotfish_admin_state::WebhookView;

@@ -1,13 +1,13 @@
 //! ConfigMap with the mesh's roots in each namespace, written by the leading replica.
 
 use super::Ca;
-use crate::recorder::PrometheusRecorder;
 use crate::serve::elections::elected;
 use crate::serve::sources::Sources;
 use crate::serve::status::touches_namespaces;
 use crate::serve::subsystem::Subsystem;
 use crate::settings::Settings;
 use anyhow::Result;
+use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_ca::join_roots;
 use pilotfish_config::takes_part;
 use pilotfish_control_plane::control::Shared;

@@ -1,8 +1,8 @@
 //! `istio.v1.auth.IstioCertificateService/CreateCertificate`: signs for the identity that a client proved.
 
 use super::Ca;
-use crate::recorder::PrometheusRecorder;
 use bytes::Bytes;
+use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_admission::{LogLimit, TokenBucket, TokenBuckets, network_of};
 use pilotfish_ca::{Authority, CertificateRequest, SignError, WorkloadCertificate};
 use pilotfish_control_plane::control::Shared;

@@ -3,8 +3,8 @@ use super::service::{
     ADDRESS_CERTIFICATES, IDENTITY_CERTIFICATES, IstioCertificateRequest, IstioCertificateResponse,
 };
 use super::*;
-use crate::recorder::PrometheusRecorder;
 use crate::settings::{CaArgs, RegistrationArgs, ServeArgs, SourceArgs, TlsArgs};
+use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_ca::SelfSigned;
 use pilotfish_control_plane::control::Shared;
 use pilotfish_identity::spiffe_ids;

@@ -15,7 +15,7 @@ use super::descriptors;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use super::tls::{self, Files, Reload};
-use crate::recorder::PrometheusRecorder;
+use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{RegistrationSettings, Settings, StoreSettings};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;

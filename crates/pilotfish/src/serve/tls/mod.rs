@@ -8,7 +8,7 @@ use super::polled_files::{Outcome, POLL_INTERVAL, PolledFiles};
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
 use super::webhooks::Webhooks;
-use crate::recorder::PrometheusRecorder;
+use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
 pub(crate) use files::Files;

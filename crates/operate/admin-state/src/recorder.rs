@@ -25,7 +25,7 @@ const UNKNOWN_TYPES: [(&str, &str); 3] = [
 ];
 
 /// Recorder of events of all parts of the process in the metrics.
-pub(crate) struct PrometheusRecorder {
+pub struct PrometheusRecorder {
     metrics: Arc<Metrics>,
     /// Rate limit of log lines about refused responses.
     log: LogLimit,
@@ -39,23 +39,27 @@ pub(crate) struct PrometheusRecorder {
 type Suspects = dyn Fn(&Nack<'_>) -> Vec<String> + Send + Sync;
 
 impl PrometheusRecorder {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+    /// Creates a recorder without a history and without the objects behind refusals.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, log: LogLimit::default(), suspects: OnceLock::new(), history: OnceLock::new() }
     }
 
     /// Sets the function for the objects in log lines about refusals. It is called only for refusals that are
     /// logged.
-    pub(crate) fn name_suspects(&self, suspects: impl Fn(&Nack<'_>) -> Vec<String> + Send + Sync + 'static) {
+    pub fn name_suspects(&self, suspects: impl Fn(&Nack<'_>) -> Vec<String> + Send + Sync + 'static) {
         // There is one control plane, so the value is set once.
         let _ = self.suspects.set(Box::new(suspects));
     }
 
     /// Sets the history in which refusals are noted.
-    pub(crate) fn note_refusals(&self, history: &Arc<History>) {
+    pub fn note_refusals(&self, history: &Arc<History>) {
         let _ = self.history.set(history.clone());
     }
 
-    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+    /// Metrics in which the recorder counts.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 }
