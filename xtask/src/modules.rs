@@ -29,7 +29,7 @@ const PUBLIC: Table = &[
     ("pilotfish-compare", &[]),
     ("pilotfish-config", &["status"]),
     ("pilotfish-connect", &[]),
-    ("pilotfish-control-plane", &["control", "history", "likely_causes", "record", "resources"]),
+    ("pilotfish-control-plane", &["control", "followers", "history", "likely_causes", "record", "resources"]),
     ("pilotfish-consul", &[]),
     ("pilotfish-crd", &[]),
     ("pilotfish-dashboard", &[]),

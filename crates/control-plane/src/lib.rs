@@ -9,6 +9,7 @@
 //! [`Control::step`](control::Control::step) is the whole loop. It needs no process, listener or clock.
 
 pub mod control;
+pub mod followers;
 pub mod history;
 pub mod likely_causes;
 mod mesh;

@@ -4,14 +4,18 @@ mod auto_registration;
 mod configuration;
 mod hooks;
 mod node_claims;
+mod revocation;
 mod secret_access;
+mod token_authenticator;
 mod unread;
 
 pub use auto_registration::ProxyRegistrar;
 pub use configuration::{Configuration, ConfigurationClients};
 pub use hooks::{ClientState, ConnectHook, ConnectingClient};
 pub use node_claims::{MAX_NODE_CLAIMS, NodeClaims};
+pub use revocation::revoke_orphans;
 pub use secret_access::SecretRights;
+pub use token_authenticator::TokenAuthenticator;
 
 use crate::mesh::trust_domain;
 use pilotfish_admission::LogLimit;

@@ -164,6 +164,6 @@ pub(super) fn proxy_of(
 ) -> Result<Arc<pilotfish_translate::Proxy>, Failure> {
     let proxy = state.translator.proxies().remove(&pilotfish_translate::ClientId(connection.client.0));
     proxy.ok_or_else(|| {
-        Failure::new(FailureKind::NotFound, format!("{} has just left", super::name(connection)))
+        Failure::new(FailureKind::NotFound, format!("{} has just left", connection.proxy_name()))
     })
 }

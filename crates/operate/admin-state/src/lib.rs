@@ -28,7 +28,6 @@ mod webhooks;
 pub use live::send_events;
 pub use operations::object_key;
 pub use plan::read as read_plan;
-pub use proxies::name;
 pub use recorder::PrometheusRecorder;
 pub use refusals::Refusals;
 pub use unconnected::LastNode;

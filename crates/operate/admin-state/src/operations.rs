@@ -1,7 +1,7 @@
 //! Answers of `/api/v1`.
 
 use super::config_page::ConfigPage;
-use super::proxies::{REFUSALS, add_objects, add_sharers, find, name, proxy};
+use super::proxies::{REFUSALS, add_objects, add_sharers, find, proxy};
 use super::{AdminState, changes, history, overview, plan, unconnected, waiting};
 use pilotfish_admin::{Abandoned, ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
@@ -72,7 +72,7 @@ impl Operations for AdminState {
         let connection = find(&connections, proxy)?;
         let held = asked.at.map(|revision| history::held_at(self, connection, revision)).transpose()?;
         let revision = asked.at.unwrap_or_else(|| self.fanout.revision());
-        let mut page = ConfigPage::new(name(connection).to_owned(), revision, asked);
+        let mut page = ConfigPage::new(connection.proxy_name().to_owned(), revision, asked);
         for (ty, status) in &connection.types {
             let section = explain::section(*ty);
             if asked.section.is_some_and(|wanted| wanted != section) {
@@ -226,7 +226,7 @@ impl AdminState {
     fn proxies_by_namespace(&self) -> explain::ProxyCounts {
         let mut counts = explain::ProxyCounts::new();
         for connection in self.fanout.acknowledgements().1 {
-            if let Some((_, namespace)) = name(&connection).rsplit_once('.') {
+            if let Some((_, namespace)) = connection.proxy_name().rsplit_once('.') {
                 *counts.entry(namespace.to_owned()).or_default() += 1;
             }
         }

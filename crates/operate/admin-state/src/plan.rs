@@ -1,7 +1,6 @@
 //! Plans: the effects of changed files on the connected proxies.
 
 use super::operations::object_key;
-use super::proxies::name;
 use super::{AdminState, problem};
 use parking_lot::MutexGuard;
 use pilotfish_admin::Abandoned;
@@ -213,7 +212,7 @@ pub(super) fn subject(
         Names::Named(names) => Some((*ty, names.iter().cloned().collect())),
         Names::Wildcard => None,
     });
-    Some(Subject { name: name(connection).to_owned(), proxy: Proxy::clone(proxy), names: names.collect() })
+    Some(Subject { name: connection.proxy_name().to_owned(), proxy: Proxy::clone(proxy), names: names.collect() })
 }
 
 #[cfg(test)]

@@ -16,12 +16,6 @@ const LISTED: usize = 100;
 /// Limit on the proxies for which `/ready` and lists name the objects behind their refusals.
 pub(super) const REFUSALS: usize = 20;
 
-/// Returns the name of a proxy for requests: `web-0.shop`, or the complete id if it has no such part.
-pub fn name(connection: &ConnectionStatus) -> &str {
-    let id = connection.node.id.as_str();
-    id.split('~').nth(2).filter(|name| !name.is_empty()).unwrap_or(id)
-}
-
 /// Finds a connection by name.
 ///
 /// # Errors
@@ -32,14 +26,16 @@ pub(super) fn find<'a>(
 ) -> Result<&'a ConnectionStatus, Failure> {
     let exact: Vec<_> = connections
         .iter()
-        .filter(|known| known.id == wanted || known.node.id == wanted || name(known) == wanted)
+        .filter(|known| known.id == wanted || known.node.id == wanted || known.proxy_name() == wanted)
         .collect();
-    let begins = || connections.iter().filter(|known| !wanted.is_empty() && name(known).starts_with(wanted));
+    let begins =
+        || connections.iter().filter(|known| !wanted.is_empty() && known.proxy_name().starts_with(wanted));
     let found = if exact.is_empty() { begins().collect() } else { exact };
     match found.as_slice() {
         [one] => Ok(one),
         [] => {
-            let failure = Failure::unknown("proxy", wanted, connections.iter().map(name));
+            let failure =
+                Failure::unknown("proxy", wanted, connections.iter().map(ConnectionStatus::proxy_name));
             Err(if failure.names.is_empty() {
                 failure.hint(
                     "pilotfish proxies lists those that are connected here; another replica may have it",
@@ -53,9 +49,10 @@ pub(super) fn find<'a>(
                 FailureKind::Ambiguous,
                 format!("{} proxies are named {wanted:?}", several.len()),
             );
-            let by_name = several.iter().any(|known| name(known) != name(several[0]));
-            let label =
-                |known: &&&ConnectionStatus| if by_name { name(known).to_owned() } else { known.id.clone() };
+            let by_name = several.iter().any(|known| known.proxy_name() != several[0].proxy_name());
+            let label = |known: &&&ConnectionStatus| {
+                if by_name { known.proxy_name().to_owned() } else { known.id.clone() }
+            };
             Err(failure.names(several.iter().map(|known| label(&known))))
         }
     }
@@ -71,7 +68,7 @@ pub(super) fn proxy(connection: &ConnectionStatus, current: u64) -> Proxy {
         (kind, _) => kind.to_owned(),
     };
     Proxy {
-        name: name(connection).to_owned(),
+        name: connection.proxy_name().to_owned(),
         connection: connection.id.clone(),
         kind,
         cluster: text(node, "CLUSTER_ID"),
@@ -205,7 +202,7 @@ pub(super) fn not_acknowledged(
 ) -> NotAcknowledged {
     let reason = status.rejection.as_ref().map(|rejection| self::rejection(ty, rejection).reason);
     NotAcknowledged {
-        proxy: name(connection).to_owned(),
+        proxy: connection.proxy_name().to_owned(),
         resource_type: section(ty).as_str().to_owned(),
         state: state(status),
         since: since(status).map(time).unwrap_or_default(),

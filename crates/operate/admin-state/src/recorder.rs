@@ -4,6 +4,7 @@
 use pilotfish_admin::{Metrics, ReviewedObject};
 use pilotfish_admission::LogLimit;
 use pilotfish_control_plane::control::{ControlObserver, Inbound, Trigger};
+use pilotfish_control_plane::followers::{ChangeObserver, StatusObserver};
 use pilotfish_control_plane::history::{History, Refusal};
 use pilotfish_control_plane::likely_causes;
 use pilotfish_model::Kind;
@@ -251,6 +252,30 @@ impl pilotfish_kube_writer::status::WriteObserver for PrometheusRecorder {
     }
 }
 
+impl StatusObserver for PrometheusRecorder {
+    fn writes_status(&self, leads: bool) {
+        self.metrics.kube.status_leader.set(i64::from(leads));
+    }
+}
+
+impl ChangeObserver for PrometheusRecorder {
+    fn change_published(&self, revision: u64) {
+        self.metrics.changes.published(revision);
+    }
+
+    fn changes_acknowledged(&self, revision: u64) {
+        self.metrics.changes.acknowledged(revision);
+    }
+
+    fn change_in_force(&self, after: Duration) {
+        self.metrics.changes.in_force(after);
+    }
+
+    fn change_late(&self) {
+        self.metrics.changes.late();
+    }
+}
+
 impl pilotfish_kube_writer::auto_registration::EntryObserver for PrometheusRecorder {
     fn entry(&self, what: pilotfish_kube_writer::auto_registration::Written) {
         use pilotfish_kube_writer::auto_registration::Written;
@@ -264,6 +289,7 @@ impl pilotfish_kube_writer::auto_registration::EntryObserver for PrometheusRecor
         }
     }
 }
+
 impl registration::Recorder for PrometheusRecorder {
     fn request(
         &self,

@@ -3,7 +3,6 @@
 //! Everything that runs is a [`Subsystem`]: [`Bound::bind`] opens and binds each, and lists it;
 //! [`Bound::run`] knows only the list.
 
-mod analysis;
 pub(crate) mod auto_registration;
 pub(crate) mod ca;
 mod configuration;
@@ -12,8 +11,6 @@ mod descriptors;
 mod elections;
 mod exports;
 mod history;
-mod liveness;
-mod looks;
 mod lookups;
 mod polled_files;
 pub(crate) mod registration;
@@ -31,7 +28,6 @@ mod xds;
 
 use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{RegistriesSettings, Settings};
-use analysis::Analysis;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
 use ca::{Ca, CaService, WorkloadSecrets, WorkloadSecretsHook};
@@ -40,13 +36,14 @@ use pilotfish_admin::{Access, Feed, Metrics};
 use pilotfish_admin_state::istioctl::{self, Answerer, Budget, Questions};
 use pilotfish_admin_state::{AdminState, CaView, LastNode, Refusals, send_events};
 use pilotfish_control_plane::control::{Control, Outputs, RemoteRegistries, Shared};
+use pilotfish_control_plane::followers::Analysis;
 use pilotfish_control_plane::likely_causes::{self, Refused};
 use pilotfish_control_plane::resources::{
     Configuration, ConfigurationClients, ConnectHook, NodeClaims, Resources, SecretRights,
 };
 use pilotfish_model::{ClusterDomain, Revision};
 use pilotfish_registry::MultiClusterServices;
-use pilotfish_translate::{TranslationSettings, Translator};
+use pilotfish_translate::{Analyzer, Known, TranslationSettings, Translator};
 use pilotfish_xds::{Fanout, StreamLimits};
 use registration::Registration;
 use registries::Registries;
@@ -114,7 +111,7 @@ impl Bound {
         let (controller, feed, live) = registries.into_parts(&messages, &shared);
         let remote = remote_registries(feed, &settings.registries)?;
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
-        let analysis = Analysis::new(&settings, &shared);
+        let analysis = analysis(&settings, &shared);
         let webhooks = Webhooks::bind(&settings, &recorder, &analysis, &revision, ca.as_ref()).await?;
         let secure = tls::open(&settings, &sources, webhooks.as_ref(), certificates, &shared, &recorder)?;
         let (secure, reload) = secure.unzip();
@@ -136,7 +133,7 @@ impl Bound {
         subsystems.add(control_loop::subsystem(control, inbox));
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
-        subsystems.add(analysis.subsystem());
+        subsystems.add(analyses(&analysis));
         subsystems.extend(of_leader(&settings, &sources, &shared, &recorder, &revision, ca.as_ref()));
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
         subsystems.extend(configuration::subsystem(&configuration, &fanout, &shared));
@@ -203,7 +200,7 @@ fn pages(
     state.shared.history().set_budget(settings.admin.history_bytes);
     let (traces, exporter) = traces::open(settings.telemetry.as_ref(), recorder)?.unzip();
     let others = [
-        history::subsystem(&state.shared, &state.fanout, metrics, traces),
+        history::subsystem(&state.shared, &state.fanout, recorder, traces),
         answers(asked, state, router.clone()),
         admin_server(admin.with_metrics(metrics.clone()), router),
         dashboard(state, metrics, feed),
@@ -232,7 +229,7 @@ fn of_leader(
     ca: Option<&Arc<Ca>>,
 ) -> impl Iterator<Item = Subsystem> {
     let roots = ca.and_then(|ca| ca::roots::subsystem(settings, sources, ca, shared, recorder));
-    let status = status::subsystem(settings, sources, shared, recorder.metrics(), revision);
+    let status = status::subsystem(settings, sources, shared, recorder, revision);
     [status, exports::subsystem(settings, sources, shared), roots].into_iter().flatten()
 }
 
@@ -373,6 +370,20 @@ fn hooks(
     hooks.push(Box::new(questions));
     hooks.push(Box::new(configuration.clone()));
     hooks
+}
+
+/// Returns the analysis of published worlds.
+fn analysis(settings: &Settings, shared: &Arc<Shared>) -> Arc<Analysis> {
+    let cluster = settings.registries.settings.cluster.clone();
+    let translation = translation(settings);
+    let analyzer = Analyzer::new(translation, cluster, settings.status.controllers, Known::default());
+    Analysis::new(analyzer, settings.sources.kubernetes.is_some(), shared)
+}
+
+/// Returns the subsystem that analyses each new world.
+fn analyses(analysis: &Arc<Analysis>) -> Subsystem {
+    let run = analysis.run();
+    Subsystem::new("the analysis", StopOrder::Abort).task(|_| run)
 }
 
 /// Returns the settings of translation.

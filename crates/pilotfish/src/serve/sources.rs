@@ -4,7 +4,6 @@
 //! counts: files before the cluster, the cluster before those registries in their order, and they before
 //! defaults.
 
-use super::liveness;
 use super::registries::Registries;
 use super::revision_tags;
 use super::subsystem::{StopOrder, Subsystem};
@@ -13,7 +12,7 @@ use crate::settings::{RegistriesSettings, Settings};
 use anyhow::{Context, Result};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::{MeshFile, ObjectCheck, SourceBatch, SourceEvent};
-use pilotfish_control_plane::control::{ControlMessage, REMOTE_SECRETS, Shared, cluster_source};
+use pilotfish_control_plane::control::{ControlMessage, REMOTE_SECRETS, Shared, cluster_source, watch_silences};
 use pilotfish_files::{FileSource, FileSourceSettings};
 use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::remote::{RemoteClients, RemoteSettings, Remotes};
@@ -103,7 +102,7 @@ impl Sources {
             shared.add_heartbeat(source, heartbeat.clone());
             heartbeat
         };
-        let mut subsystems = vec![liveness::subsystem(shared)];
+        let mut subsystems = vec![liveness(shared)];
         let mesh_config_map = revision.borrow().mesh_config_map();
         subsystems.extend(revision_tags::subsystem(&self, revision, messages.clone()));
         let Forwarding { feed, messages } = &Forwarding { feed: self.feed, messages };
@@ -127,6 +126,15 @@ impl Sources {
         subsystems.extend(self.defaults.map(|object| default_objects(object, forwarding())));
         subsystems
     }
+}
+
+/// Returns the subsystem that logs silent sources.
+fn liveness(shared: &Arc<Shared>) -> Subsystem {
+    let shared = shared.clone();
+    Subsystem::new("the liveness of sources", StopOrder::Abort).task(|_| async move {
+        watch_silences(&shared).await;
+        Ok(())
+    })
 }
 
 fn file_source(files: FileSource, forwarding: Forwarding) -> Subsystem {

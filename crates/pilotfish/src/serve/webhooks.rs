@@ -1,6 +1,5 @@
 //! Webhooks of a cluster: settings and subsystem.
 
-use super::analysis::Analysis;
 use super::ca::Ca;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use crate::cli::inject::{authorities_of, injector};
@@ -9,6 +8,7 @@ use crate::settings::Settings;
 use anyhow::{Context, Result};
 use pilotfish_admin_state::WebhookView;
 use pilotfish_config::ObjectCheck;
+use pilotfish_control_plane::followers::Analysis;
 use pilotfish_kube::client;
 use pilotfish_model::{Object, Revision};
 use pilotfish_node::bootstrap::PodTarget;

@@ -102,6 +102,13 @@ pub struct ConnectionStatus {
 }
 
 impl ConnectionStatus {
+    /// Name of the proxy for requests: `web-0.shop`, or the complete id if it has no such part.
+    #[must_use]
+    pub fn proxy_name(&self) -> &str {
+        let id = self.node.id.as_str();
+        id.split('~').nth(2).filter(|name| !name.is_empty()).unwrap_or(id)
+    }
+
     /// Types for which the client has not acknowledged a revision, with their states, out of those by which
     /// the revision concerned it. A publication that does not concern the client counts as acknowledged, and
     /// a refusal does not count against later revisions.

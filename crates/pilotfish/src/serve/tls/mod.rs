@@ -15,14 +15,11 @@ pub(crate) use files::Files;
 use files::Texts;
 use pilotfish_admin::IntGauge;
 use pilotfish_control_plane::control::Shared;
-use pilotfish_control_plane::trust_domain;
-use pilotfish_identity::{Authenticator, Call, Proof, ServerCertificate, Tls, Unproven};
-use pilotfish_kube::token_review::{ReviewError, TokenReviewer};
-use pilotfish_model::SpiffeId;
+use pilotfish_control_plane::resources::TokenAuthenticator;
+use pilotfish_identity::{Authenticator, ServerCertificate, Tls};
+use pilotfish_kube::token_review::TokenReviewer;
 use pilotfish_runtime::FileReader;
-use pilotfish_xds::{Limit, Recorder, TlsListenerConfig, UnaryMethod};
-use std::future::Future;
-use std::pin::Pin;
+use pilotfish_xds::{Recorder, TlsListenerConfig, UnaryMethod};
 use std::sync::Arc;
 
 /// Reloading of the certificates of a listener.
@@ -97,48 +94,9 @@ fn authenticators(
     let Some((client, remote)) = sources.clients() else { return Vec::new() };
     let own = (settings.registries.settings.cluster.to_string().into(), client);
     let reviewer = TokenReviewer::new(own, remote, secure.audiences.clone());
-    vec![Arc::new(TokenAuthenticator { reviewer, shared: shared.clone(), recorder })]
-}
-
-/// Authenticator by tokens of service accounts, which API servers review.
-struct TokenAuthenticator {
-    reviewer: TokenReviewer,
-    shared: Arc<Shared>,
-    recorder: Arc<dyn Recorder>,
-}
-
-impl Authenticator for TokenAuthenticator {
-    fn name(&self) -> &'static str {
-        "token"
-    }
-
-    fn authenticate<'a>(
-        &'a self,
-        call: &'a Call,
-    ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
-        Box::pin(async move {
-            let token = call.metadata("authorization").and_then(bearer).ok_or("none was presented")?;
-            let cluster = call.metadata("clusterid").unwrap_or_default();
-            let address = call.address.ip();
-            let account = self.reviewer.review(address, cluster, token).await;
-            let account = account.map_err(|error| {
-                if error == ReviewError::TooMany {
-                    self.recorder.limit_exceeded(Limit::AddressReviews);
-                }
-                let is_verdict = !matches!(error, ReviewError::Unavailable { .. });
-                Unproven { reason: error.to_string(), is_verdict }
-            })?;
-            let domain = trust_domain(&self.shared.world());
-            let identity = SpiffeId::new(&domain, &account.namespace, &account.name).to_string();
-            Ok(Proof { identities: vec![identity], cluster: Some(account.cluster), until: account.expires })
-        })
-    }
-}
-
-/// Returns the bearer token of an `authorization` header.
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    let shared = shared.clone();
+    let world = Arc::new(move || shared.world());
+    vec![Arc::new(TokenAuthenticator::new(reviewer, world, recorder))]
 }
 
 impl Reload {
@@ -175,25 +133,6 @@ impl Reload {
                 }
             }
             refused.set(i64::from(state.is_failing()));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_follows_the_scheme() {
-        for (header, token) in [
-            ("Bearer abc", Some("abc")),
-            ("bearer  abc ", Some("abc")),
-            ("Basic abc", None),
-            ("Bearer", None),
-            ("abc", None),
-            ("Bearer ", Some("")),
-        ] {
-            assert_eq!(bearer(header), token, "{header:?}");
         }
     }
 }

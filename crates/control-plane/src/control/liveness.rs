@@ -1,24 +1,19 @@
 //! Logs when a source falls silent, and when it gives a sign of life again.
 
-use super::subsystem::{StopOrder, Subsystem};
-use pilotfish_control_plane::control::Shared;
-use pilotfish_control_plane::control::Silence;
+use super::{Shared, Silence};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval of the checks.
 const CHECK: Duration = Duration::from_secs(5);
 
-pub(super) fn subsystem(shared: &Arc<Shared>) -> Subsystem {
-    let shared = shared.clone();
-    Subsystem::new("the liveness of sources", StopOrder::Abort).task(|_| async move {
-        let mut known = BTreeSet::new();
-        loop {
-            tokio::time::sleep(CHECK).await;
-            known = report(&known, &shared.silences(Instant::now()));
-        }
-    })
+/// Logs when a source falls silent, and when it is active again. Does not return.
+pub async fn watch_silences(shared: &Shared) {
+    let mut known = BTreeSet::new();
+    loop {
+        tokio::time::sleep(CHECK).await;
+        known = report(&known, &shared.silences(Instant::now()));
+    }
 }
 
 /// Logs what differs from before. Returns the sources that are silent now.

@@ -11,14 +11,14 @@ const SELDOM: Duration = Duration::from_millis(500);
 const PART: u32 = 50;
 
 /// Schedule of the polls.
-pub(super) struct Looks {
+pub(super) struct PollSchedule {
     next: Instant,
     pause: Duration,
     /// Earliest time of the next poll, by the duration of the last one.
     rests_until: Instant,
 }
 
-impl Looks {
+impl PollSchedule {
     /// Returns a schedule without polls so far.
     pub(super) fn new(now: Instant) -> Self {
         Self { next: now, pause: SOON, rests_until: now }
@@ -39,7 +39,7 @@ impl Looks {
     }
 
     /// Notes the end of a poll.
-    pub(super) fn looked(&mut self, began: Instant, now: Instant) {
+    pub(super) fn polled(&mut self, began: Instant, now: Instant) {
         self.pause = (2 * self.pause).min(SELDOM);
         self.rests_until = now + PART * (now - began);
         self.next = (now + self.pause).max(self.rests_until);
@@ -53,51 +53,51 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn looks_come_late_for_many_and_seldom_at_last() {
+    fn polls_come_late_for_many_and_seldom_at_last() {
         let start = Instant::now();
-        let mut looks = Looks::new(start);
+        let mut schedule = PollSchedule::new(start);
         let mut after = |concerned| {
-            looks.changed(start, concerned, false);
-            looks.next() - start
+            schedule.changed(start, concerned, false);
+            schedule.next() - start
         };
         assert_eq!([after(0), after(1_000), after(1_000_000)], [10 * MS, 60 * MS, 500 * MS]);
-        looks.changed(start, 1_000, false);
+        schedule.changed(start, 1_000, false);
         let mut pauses = Vec::new();
         for _ in 0..5 {
-            let now = looks.next();
-            looks.looked(now, now);
-            pauses.push(looks.next() - now);
+            let now = schedule.next();
+            schedule.polled(now, now);
+            pauses.push(schedule.next() - now);
         }
         assert_eq!(pauses, [120 * MS, 240 * MS, 480 * MS, 500 * MS, 500 * MS]);
     }
 
     #[test]
-    fn changes_without_end_do_not_put_a_look_off() {
+    fn changes_without_end_do_not_postpone_a_poll() {
         let start = Instant::now();
-        let mut looks = Looks::new(start);
-        looks.changed(start, 1_000, false);
+        let mut schedule = PollSchedule::new(start);
+        schedule.changed(start, 1_000, false);
         for n in 1..100 {
-            looks.changed(start + n * MS, 1_000, true);
+            schedule.changed(start + n * MS, 1_000, true);
         }
-        assert_eq!(looks.next() - start, 60 * MS);
+        assert_eq!(schedule.next() - start, 60 * MS);
         // One who is late is looked at seldom: a change that comes meanwhile brings the next look forward.
         let mut now = start;
         for _ in 0..9 {
-            now = looks.next();
-            looks.looked(now, now);
+            now = schedule.next();
+            schedule.polled(now, now);
         }
-        looks.changed(now, 0, true);
-        assert_eq!(looks.next() - now, 10 * MS);
+        schedule.changed(now, 0, true);
+        assert_eq!(schedule.next() - now, 10 * MS);
     }
 
     #[test]
-    fn looks_take_a_small_part_of_the_time() {
+    fn polls_take_a_small_part_of_the_time() {
         let start = Instant::now();
-        let mut looks = Looks::new(start);
-        looks.changed(start, 10, false);
-        looks.looked(start, start + 20 * MS);
-        assert_eq!(looks.next() - start, 1_020 * MS);
-        looks.changed(start + 30 * MS, 0, true);
-        assert_eq!(looks.next() - start, 1_020 * MS, "also after a change");
+        let mut schedule = PollSchedule::new(start);
+        schedule.changed(start, 10, false);
+        schedule.polled(start, start + 20 * MS);
+        assert_eq!(schedule.next() - start, 1_020 * MS);
+        schedule.changed(start + 30 * MS, 0, true);
+        assert_eq!(schedule.next() - start, 1_020 * MS, "also after a change");
     }
 }

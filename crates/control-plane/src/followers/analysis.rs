@@ -6,12 +6,9 @@
 //!                        webhook ── an object that is not stored yet
 //! ```
 
-use super::subsystem::{StopOrder, Subsystem};
-use crate::settings::Settings;
+use crate::control::{Findings, Follower, Shared};
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
-use pilotfish_control_plane::control::Findings;
-use pilotfish_control_plane::control::{Follower, Shared};
 use pilotfish_model::{ChangeSet, Object, World};
 use pilotfish_translate::{Analyzer, Completeness, Finding, Known};
 use std::sync::Arc;
@@ -27,7 +24,7 @@ const SHARE: u32 = 20;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Analyser of the newest world.
-pub(crate) struct Analysis {
+pub struct Analysis {
     state: Mutex<State>,
     shared: Arc<Shared>,
     reads_cluster: bool,
@@ -39,25 +36,20 @@ struct State {
 }
 
 impl Analysis {
-    pub(super) fn new(settings: &Settings, shared: &Arc<Shared>) -> Arc<Self> {
-        let cluster = settings.registries.settings.cluster.clone();
-        let analyzer = Analyzer::new(
-            super::translation(settings),
-            cluster,
-            settings.status.controllers,
-            Known::default(),
-        );
-        Arc::new(Self {
-            state: Mutex::new(State { analyzer, world: Arc::default() }),
-            shared: shared.clone(),
-            reads_cluster: settings.sources.kubernetes.is_some(),
-        })
+    /// Returns an analysis of the worlds of `shared`. `reads_cluster` is true if the Secrets of a cluster
+    /// are read, some of which may not be readable.
+    #[must_use]
+    pub fn new(analyzer: Analyzer, reads_cluster: bool, shared: &Arc<Shared>) -> Arc<Self> {
+        let state = Mutex::new(State { analyzer, world: Arc::default() });
+        Arc::new(Self { state, shared: shared.clone(), reads_cluster })
     }
 
-    /// Returns the subsystem that analyses each new world.
-    pub(super) fn subsystem(self: &Arc<Self>) -> Subsystem {
-        let (analysis, follower) = (self.clone(), self.shared.follow());
-        Subsystem::new("the analysis", StopOrder::Abort).task(|_| analysis.follow(follower))
+    /// Analyses each new world. Does not return unless an analysis fails.
+    ///
+    /// # Errors
+    /// When an analysis panics.
+    pub fn run(self: &Arc<Self>) -> impl Future<Output = Result<()>> + Send + use<> {
+        self.clone().follow(self.shared.follow())
     }
 
     async fn follow(self: Arc<Self>, mut follower: Follower) -> Result<()> {
@@ -65,14 +57,14 @@ impl Analysis {
         loop {
             let (world, changes) = follower.next_after(pause).await;
             let this = self.clone();
-            let work = tokio::task::spawn_blocking(move || this.look(world, &changes));
+            let work = tokio::task::spawn_blocking(move || this.analyse(world, &changes));
             let took = work.await.context("analysing a world")?;
             pause = (took * SHARE).clamp(PAUSE, LONGEST_PAUSE);
         }
     }
 
     /// Analyses a world; returns the duration.
-    fn look(&self, world: Arc<World>, changes: &ChangeSet) -> Duration {
+    fn analyse(&self, world: Arc<World>, changes: &ChangeSet) -> Duration {
         // Measured only for the length of the next pause.
         let started = Instant::now();
         let mut state = self.state.lock();
@@ -95,7 +87,7 @@ impl Analysis {
 
     /// Returns the findings that an object would have if it were created. Empty if the analysis is busy, so
     /// that warnings delay no API request.
-    pub(super) fn of_object(&self, object: &Object) -> Vec<Finding> {
+    pub fn of_object(&self, object: &Object) -> Vec<Finding> {
         let Some(mut state) = self.state.try_lock_for(PATIENCE) else { return Vec::new() };
         let State { analyzer, world } = &mut *state;
         if world.revision() == 0 {
