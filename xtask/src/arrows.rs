@@ -109,7 +109,14 @@ const FOLDERS: &[Folder] = &[
             "crates/cluster",
             "crates/control-plane",
         ],
-        shared: &["pilotfish-admin", "pilotfish-compare", "pilotfish-dashboard"],
+        shared: &[
+            "pilotfish-admin",
+            "pilotfish-admin-state",
+            "pilotfish-cli",
+            "pilotfish-compare",
+            "pilotfish-dashboard",
+            "pilotfish-load",
+        ],
         never: &["envoy-types"],
     },
     Folder {
@@ -310,6 +317,8 @@ const RULES: &[Rule] = &[
         never: &["axum", "kube", "notify", "pilotfish-model", "prost", "tonic"],
         never_named: &["h2"],
     },
+    // Knows the pieces of the control plane, without a listener or a product of registries.
+    rule("pilotfish-commands", &["axum", "h2", "hyper", "k8s-openapi", "kube", "pilotfish-session", "tonic"]),
     // Compares JSON, without knowledge of its origin.
     Rule { name: "pilotfish-compare", never: NETWORK, never_named: &["prost", "tokio"] },
     // Files only, without a server for them.

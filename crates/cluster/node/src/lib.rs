@@ -2,4 +2,5 @@
 //! redirect a Pod's connections to its Envoy. Contains no servers.
 
 pub mod bootstrap;
+pub mod injection;
 pub mod interception;

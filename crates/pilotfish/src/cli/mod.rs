@@ -1,35 +1,15 @@
 //! The command line.
 
-mod bench;
 mod ca;
-mod cluster;
-mod crds;
 mod environment;
 mod examples;
 mod groups;
-pub(crate) mod inject;
-mod istiod;
-mod plan;
-mod plan_files;
-mod proxy_cluster;
-mod register;
 mod registries;
-mod remote_secret;
-mod replay;
 mod shell;
-mod validate;
-mod why_files;
 
-use crate::cli::bench::Bench;
 use crate::cli::ca::Ca;
-use crate::cli::crds::Crds;
-use crate::cli::inject::Inject;
-use crate::cli::register::Register;
 use crate::cli::registries::Registries;
-use crate::cli::remote_secret::RemoteSecret;
-use crate::cli::replay::Replay;
 use crate::cli::shell::{Completion, Man};
-use crate::cli::validate::Validate;
 use crate::demo::{Demo, Picture};
 use crate::registries::{REGISTRIES, table_with};
 use crate::serve::{Addresses, Bound};
@@ -37,6 +17,10 @@ use crate::settings::ServeArgs;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use pilotfish_cli::{Commands, PlanArgs};
+use pilotfish_commands::{
+    Bench, Crds, Inject, Register, RemoteSecret, Replay, Validate, dial_cluster, open_proxy_cluster,
+    read_istiod, why_files,
+};
 use pilotfish_log::{self as logging, Logging};
 use pilotfish_node::bootstrap::Bootstrap;
 use pilotfish_node::interception::IstioIptables;
@@ -164,9 +148,9 @@ impl Cli {
     /// # Errors
     /// With advice for correcting the mistake.
     pub fn run_with(self, more: &[&'static RegistryType]) -> Result<ExitCode> {
-        pilotfish_cli::reach_clusters_by(cluster::dial);
-        pilotfish_cli::read_istiod_by(istiod::read);
-        pilotfish_cli::open_proxy_clusters_by(proxy_cluster::open);
+        pilotfish_cli::reach_clusters_by(dial_cluster);
+        pilotfish_cli::read_istiod_by(read_istiod);
+        pilotfish_cli::open_proxy_clusters_by(open_proxy_cluster);
         let done = self.execute(table_with(more));
         logging::flush();
         match done {
@@ -195,7 +179,7 @@ impl Cli {
             Command::Inject(inject) => good(inject.run(&mut out)),
             Command::Plan(plan) => {
                 drop(out);
-                run_to(async { plan::run(&plan).await })
+                run_to(async { pilotfish_commands::plan(&plan).await })
             }
             Command::Register(register) => {
                 self.logging.start(std::io::stderr())?;
@@ -251,7 +235,7 @@ fn print(bootstrap: &Bootstrap, out: &mut impl Write) -> Result<()> {
 /// Runs a command on a running control plane, or on files in its place.
 fn ask(command: Commands) -> Result<ExitCode> {
     match command {
-        Commands::Why(why) if why.files.is_some() => why_files::run(&why),
+        Commands::Why(why) if why.files.is_some() => why_files(&why),
         command => run_to(async { Ok(Box::pin(command.run()).await?) }),
     }
 }

@@ -2,7 +2,6 @@
 
 use super::ca::Ca;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
-use crate::cli::inject::{authorities_of, injector};
 use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::Settings;
 use anyhow::{Context, Result};
@@ -12,6 +11,7 @@ use pilotfish_control_plane::followers::Analysis;
 use pilotfish_kube::client;
 use pilotfish_model::{Object, Revision};
 use pilotfish_node::bootstrap::PodTarget;
+use pilotfish_node::injection::{authorities_of, injector};
 use pilotfish_translate::Level;
 use pilotfish_webhook::inject::Injector;
 use pilotfish_webhook::{

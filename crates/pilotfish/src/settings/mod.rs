@@ -37,7 +37,7 @@ pub(crate) use sources::{SourceArgs, SourceSettings};
 pub(crate) use status::{StatusArgs, StatusSettings, WriteStatus};
 pub(crate) use switches::SwitchArgs;
 pub(crate) use telemetry::{TelemetryArgs, TelemetrySettings};
-pub(crate) use tls::{AUDIENCE, CertificateSource, TlsArgs, TlsSettings};
+pub(crate) use tls::{CertificateSource, TlsArgs, TlsSettings};
 pub(crate) use webhooks::WebhookArgs;
 pub(crate) use xds::{XdsArgs, XdsSettings};
 

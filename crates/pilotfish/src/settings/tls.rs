@@ -3,12 +3,10 @@
 use super::check::Check;
 use super::parse;
 use clap::Args;
+use pilotfish_node::injection::AUDIENCE;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-
-/// The audience of the tokens that Istio's agents and injected sidecars have.
-pub(crate) const AUDIENCE: &str = "istio-ca";
 
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 #[command(next_help_heading = "xDS over TLS")]

@@ -2,10 +2,10 @@
 
 use super::check::Check;
 use super::parse;
-use super::{AUDIENCE, RegistriesSettings, SourceSettings, TlsArgs};
-use crate::cli::inject::TOKEN_AUDIENCE;
+use super::{RegistriesSettings, SourceSettings, TlsArgs};
 use crate::serve::webhooks::{Sidecars, WebhookSettings, url_host};
 use clap::Args;
+use pilotfish_node::injection::{AUDIENCE, TOKEN_AUDIENCE};
 use pilotfish_node::bootstrap::PodTarget;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Options of `pilotfish bench`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Bench {
+pub struct Bench {
     #[command(flatten)]
     plan: Plan,
     /// The xDS server, which has the mesh already; by default the bench starts a Pilotfish with the mesh
@@ -94,7 +94,7 @@ impl Bench {
     ///
     /// # Errors
     /// When the server cannot be started or reached, loses a proxy or takes too long.
-    pub(crate) fn run(self, out: &mut impl Write) -> Result<ExitCode> {
+    pub fn run(self, out: &mut impl Write) -> Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.threads.max(1))
             .enable_all()
@@ -172,7 +172,7 @@ impl ServerArgs {
 }
 
 /// Way to a server at `HOST:PORT`, over TLS if options for it are given.
-pub(super) fn way(address: &str, tls: Option<TlsOptions>, headers: Vec<(String, String)>) -> Result<Way> {
+pub(crate) fn way(address: &str, tls: Option<TlsOptions>, headers: Vec<(String, String)>) -> Result<Way> {
     let Some((host, port)) = address.rsplit_once(':') else {
         bail!("it is not HOST:PORT");
     };

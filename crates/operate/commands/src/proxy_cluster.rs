@@ -4,17 +4,16 @@ use pilotfish_cli::{CliError, ClusterAnswer, InCluster, ProxyCluster, TOKEN_LIFE
 use pilotfish_kube::client::{Client, of_context};
 use pilotfish_kube::request::RequestError;
 use pilotfish_kube::{each_pod, request_token};
+use pilotfish_node::injection::AUDIENCE;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// Audience of the tokens that istiod accepts.
-const AUDIENCE: &str = "istio-ca";
 
 /// Client of a cluster.
 struct Cluster(Client);
 
 /// Opens the cluster of the flags.
-pub(super) fn open(flags: InCluster) -> ClusterAnswer<'static, Arc<dyn ProxyCluster>> {
+#[must_use]
+pub fn open(flags: InCluster) -> ClusterAnswer<'static, Arc<dyn ProxyCluster>> {
     Box::pin(async move {
         let client = of_context(flags.kubeconfig.as_deref(), flags.context.as_deref()).await;
         let client = client.map_err(|error| {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Arguments of `pilotfish replay`.
 #[derive(Args, Debug)]
-pub(super) struct Replay {
+pub struct Replay {
     /// File that `pilotfish record` wrote
     file: PathBuf,
     #[command(flatten)]
@@ -20,7 +20,11 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn run(&self) -> Result<ExitCode> {
+    /// Replays the file and prints the differences.
+    ///
+    /// # Errors
+    /// When the file cannot be read or replayed.
+    pub fn run(&self) -> Result<ExitCode> {
         let file = File::open(&self.file).with_context(|| self.file.display().to_string())?;
         let replayed = replay(BufReader::new(file)).with_context(|| self.file.display().to_string())?;
         self.output.write(&replayed, |_| text(&replayed))?;

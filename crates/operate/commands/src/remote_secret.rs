@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Prints a Secret with a kubeconfig.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct RemoteSecret {
+pub struct RemoteSecret {
     /// The id of the cluster: the CLUSTER_ID of its proxies
     #[arg(long, value_name = "ID")]
     name: String,
@@ -39,7 +39,7 @@ impl RemoteSecret {
     ///
     /// # Errors
     /// When the cluster cannot be reached, or `out` cannot be written.
-    pub(crate) async fn run(&self, out: &mut impl Write) -> Result<()> {
+    pub async fn run(&self, out: &mut impl Write) -> Result<()> {
         self.check()?;
         let expires = match &self.expires {
             Some(text) => match pilotfish_config::Duration::parse(text) {

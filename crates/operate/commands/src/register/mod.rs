@@ -4,7 +4,7 @@ mod args;
 mod instance;
 mod program;
 
-pub(crate) use args::Register;
+pub use args::Register;
 
 use anyhow::{Context, Result};
 use pilotfish_registration_client::{Client, Error, Instance, Registration, State};
@@ -40,7 +40,7 @@ impl Register {
     ///
     /// # Errors
     /// When the program cannot be started, or the server refuses the instance.
-    pub(crate) async fn run(self) -> Result<ExitCode> {
+    pub async fn run(self) -> Result<ExitCode> {
         self.check()?;
         let client = Client::new(self.server.options())?;
         client.check_files().await?;

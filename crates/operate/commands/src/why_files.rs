@@ -15,7 +15,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When the files have errors, or no Pod has the name.
-pub(super) fn run(asked: &Why) -> Result<ExitCode> {
+pub fn run(asked: &Why) -> Result<ExitCode> {
     let folder = asked.files.as_deref().unwrap_or(Path::new("."));
     let settings = mesh_settings(asked.mesh_config.as_deref(), asked.mesh_networks.as_deref())?;
     let world = world_of(folder, settings)?;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Checks files without serving them: each object, and references between objects.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Validate {
+pub struct Validate {
     /// Folders and files with Kubernetes and Istio YAML; - is standard input
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
@@ -55,7 +55,7 @@ impl Validate {
     ///
     /// # Errors
     /// When a path does not exist or stdout cannot be written.
-    pub(crate) fn run(&self) -> Result<bool> {
+    pub fn run(&self) -> Result<bool> {
         let input = self.input()?;
         let files = self.paths.iter().filter(|path| !is_standard_input(path));
         let settings = FileSourceSettings {

@@ -9,7 +9,7 @@ use std::io::Write;
 
 /// Arguments of `pilotfish crds`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Crds {
+pub struct Crds {
     /// Only kinds of this API group, for example networking.istio.io; may be given several times
     #[arg(long, value_name = "GROUP")]
     group: Vec<String>,
@@ -32,7 +32,7 @@ impl Crds {
     ///
     /// # Errors
     /// When a group has no kinds that are read, or `out` cannot be written.
-    pub(crate) fn run(&self, out: &mut impl Write) -> Result<()> {
+    pub fn run(&self, out: &mut impl Write) -> Result<()> {
         let kinds = crd::defined_kinds();
         let groups: BTreeSet<_> = kinds.iter().map(|kind| kind.group()).collect();
         if let Some(unknown) = self.group.iter().find(|group| !groups.contains(group.as_str())) {

@@ -1,7 +1,6 @@
 //! `pilotfish plan`: plans against a running control plane, or between folders.
 
 use super::plan_files;
-use crate::registries::table_with;
 use anyhow::{Context, Result};
 use pilotfish_admin_state::{object_key, read_plan};
 use pilotfish_api::v1::Plan;
@@ -9,12 +8,18 @@ use pilotfish_cli::{CliError, PlanArgs, counted, one_line, show_plan};
 use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
 use pilotfish_explain::{Planned, plan, subjects_of_change};
 use pilotfish_model::{Object, ObjectKey, Update, World, WorldWriter};
-use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistrySettings, WhatIf};
+use pilotfish_registry::{
+    AggregateController, AggregateSettings, Input, KUBERNETES, RegistrySettings, RegistryTable, RegistryType,
+    SERVICE_ENTRY, WhatIf,
+};
 use pilotfish_translate::Translator;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+
+/// Registries that read objects, in their order of precedence.
+const READERS: [&RegistryType; 2] = [&KUBERNETES, &SERVICE_ENTRY];
 
 /// Name of the only source.
 const SOURCE: &str = "plan";
@@ -23,7 +28,7 @@ const SOURCE: &str = "plan";
 ///
 /// # Errors
 /// When the plan cannot be computed.
-pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
+pub async fn run(args: &PlanArgs) -> Result<ExitCode> {
     let plan = match &args.base {
         Some(base) => of_folders(args, base)?,
         None => args.ask(plan_files::of_paths(&args.paths)?).await?,
@@ -114,7 +119,7 @@ fn suppose(base: Vec<Object>, objects: BTreeMap<ObjectKey, Option<Object>>) -> R
     let feed: Arc<str> = settings.config_feed.clone();
     let mut controller = AggregateController::new(settings);
     controller.add_source(&feed, SOURCE);
-    for (provider, registry) in table_with(&[]).iter() {
+    for (provider, registry) in RegistryTable::new(READERS).iter() {
         if let Input::Objects(new) = registry.input {
             controller.add_registry(new(provider, RegistrySettings::default()), &feed);
         }

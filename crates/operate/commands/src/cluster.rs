@@ -22,7 +22,8 @@ struct Pods {
 }
 
 /// Returns the dialer for the flags.
-pub(super) fn dial(cluster: &InCluster) -> Arc<dyn Dial> {
+#[must_use]
+pub fn dial(cluster: &InCluster) -> Arc<dyn Dial> {
     Arc::new(Pods { cluster: cluster.clone(), chosen: Mutex::default() })
 }
 

@@ -1,23 +1,21 @@
 //! `pilotfish inject`: adds sidecars to Deployments, Jobs, Pods and the like in files.
 
-use crate::settings::AUDIENCE;
 use anyhow::{Context, Result};
 use clap::Args;
-use pilotfish_identity::{Authorities, Pem};
 use pilotfish_model::Revision;
-use pilotfish_node::bootstrap::{AuthoritiesNow, PodTarget, pair};
-use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector, inject_documents};
+use pilotfish_node::bootstrap::{PodTarget, pair};
+use pilotfish_node::injection::{AUDIENCE, TOKEN_AUDIENCE, authorities_of, injector};
+use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, inject_documents};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 /// Size limit of the input in bytes.
 const LARGEST: u64 = 256 << 20;
 
 /// Adds sidecars to files.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Inject {
+pub struct Inject {
     /// The file with Deployments, Pods and the like in YAML or JSON; - for the standard input
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     file: PathBuf,
@@ -54,7 +52,7 @@ impl Inject {
     ///
     /// # Errors
     /// When the file or the template is wrong.
-    pub(crate) fn run(&self, out: &mut impl Write) -> Result<()> {
+    pub fn run(&self, out: &mut impl Write) -> Result<()> {
         if self.print_template {
             return Ok(out.write_all(DEFAULT_TEMPLATE.as_bytes())?);
         }
@@ -90,42 +88,4 @@ impl Inject {
         anyhow::ensure!(read as u64 <= LARGEST, "larger than {LARGEST} bytes");
         Ok(text)
     }
-}
-
-/// Template value with the audience of sidecars' tokens.
-pub(crate) const TOKEN_AUDIENCE: &str = "tokenAudience";
-
-/// Template value that is set if sidecars take the certificates of their workloads from Pilotfish.
-const WORKLOAD_CERTIFICATES: &str = "workloadCertificates";
-
-/// Reads the certificate authorities of a file, which must have at least one.
-///
-/// # Errors
-/// When the file cannot be read or has none.
-pub(crate) fn authorities_of(name: &str, path: &Path) -> Result<AuthoritiesNow> {
-    let origin = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{name} {origin}"))?;
-    Authorities::from_pem(&[Pem { origin: &origin, text: text.as_bytes() }]).context(name.to_owned())?;
-    Ok(Arc::new(move || text.clone()))
-}
-
-/// Returns an injector of sidecars that connect to `target`.
-///
-/// # Errors
-/// When the template cannot be read, or is wrong.
-pub(crate) fn injector(
-    template: Option<&Path>,
-    mut values: BTreeMap<String, String>,
-    target: PodTarget,
-) -> Result<Injector> {
-    if target.has_certificates() {
-        values.entry(WORKLOAD_CERTIFICATES.to_owned()).or_insert_with(|| "ads".to_owned());
-    }
-    let text = match template {
-        Some(path) => {
-            std::fs::read_to_string(path).with_context(|| format!("--template {}", path.display()))?
-        }
-        None => DEFAULT_TEMPLATE.to_owned(),
-    };
-    Ok(Injector::new(&text, values, Arc::new(move |workload| target.bootstrap(workload)))?)
 }

@@ -20,7 +20,8 @@ use std::time::Duration;
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Reads all resources of a node.
-pub(super) fn read(question: IstiodQuestion) -> IstiodReading {
+#[must_use]
+pub fn read(question: IstiodQuestion) -> IstiodReading {
     Box::pin(async move {
         let node: Node = from_json(&question.node).map_err(|error| format!("its node: {error}"))?;
         let way = way(&question).await?;

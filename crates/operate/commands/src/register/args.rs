@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Runs a program as a registered service.
 #[derive(Args, Debug)]
-pub(crate) struct Register {
+pub struct Register {
     /// The service: a short name (web is web.NAMESPACE.svc.cluster.local), or a host name with a dot
     #[arg(long, env = "PILOTFISH_SERVICE", value_name = "NAME")]
     pub(super) service: String,
