@@ -154,11 +154,23 @@ const FOLDERS: &[Folder] = &[
     Folder { path: "xtask", may: &[], shared: &[], never: &["serde-saphyr", "tokio"] },
 ];
 
-const EXCEPTIONS: &[Exception] = &[Exception {
-    from: "pilotfish-mcp",
-    to: "pilotfish-registry",
-    reason: "a source that users name with --registry implements the contract of registries",
-}];
+const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        from: "pilotfish-mcp",
+        to: "pilotfish-registry",
+        reason: "a source that users name with --registry implements the contract of registries",
+    },
+    Exception {
+        from: "pilotfish-registration-source",
+        to: "pilotfish-registry",
+        reason: "registered services implement the contract of registries",
+    },
+    Exception {
+        from: "pilotfish-registration-source",
+        to: "pilotfish-session",
+        reason: "registered services are a session of their own",
+    },
+];
 
 const NETWORK: &[&str] = &["tonic", "hyper", "h2", "axum", "kube", "tower-http", "reqwest"];
 
@@ -255,6 +267,12 @@ const RULES: &[Rule] = &[
     // Health checks of instances, without a store.
     Rule { name: "pilotfish-registration-checks", never: &["redb"], never_named: &["axum", "notify"] },
     Rule { name: "pilotfish-registration-server", never: &["notify", "redb"], never_named: &["axum", "h2"] },
+    // Without servers and stores.
+    Rule {
+        name: "pilotfish-registration-source",
+        never: &["redb"],
+        never_named: &["axum", "h2", "hyper", "notify", "pilotfish-config", "tonic"],
+    },
     Rule {
         name: "pilotfish-registration-redb",
         never: &["axum", "h2", "hyper", "notify", "tonic"],

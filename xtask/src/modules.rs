@@ -69,6 +69,7 @@ const PUBLIC: Table = &[
     ("pilotfish-registration-etcd", &[]),
     ("pilotfish-registration-redb", &[]),
     ("pilotfish-registration-server", &[]),
+    ("pilotfish-registration-source", &[]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-runtime", &[]),
     ("pilotfish-session", &[]),

@@ -212,7 +212,11 @@ pub(super) fn subject(
         Names::Named(names) => Some((*ty, names.iter().cloned().collect())),
         Names::Wildcard => None,
     });
-    Some(Subject { name: connection.proxy_name().to_owned(), proxy: Proxy::clone(proxy), names: names.collect() })
+    Some(Subject {
+        name: connection.proxy_name().to_owned(),
+        proxy: Proxy::clone(proxy),
+        names: names.collect(),
+    })
 }
 
 #[cfg(test)]

@@ -26,13 +26,13 @@ mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
-use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{RegistriesSettings, Settings};
 use anyhow::Result;
 use auto_registration::AutoRegistration;
 use ca::{Ca, CaService, WorkloadSecrets, WorkloadSecretsHook};
 use parking_lot::Mutex;
 use pilotfish_admin::{Access, Feed, Metrics};
+use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_admin_state::istioctl::{self, Answerer, Budget, Questions};
 use pilotfish_admin_state::{AdminState, CaView, LastNode, Refusals, send_events};
 use pilotfish_control_plane::control::{Control, Outputs, RemoteRegistries, Shared};

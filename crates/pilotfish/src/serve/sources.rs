@@ -7,12 +7,14 @@
 use super::registries::Registries;
 use super::revision_tags;
 use super::subsystem::{StopOrder, Subsystem};
-use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{RegistriesSettings, Settings};
 use anyhow::{Context, Result};
+use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::{MeshFile, ObjectCheck, SourceBatch, SourceEvent};
-use pilotfish_control_plane::control::{ControlMessage, REMOTE_SECRETS, Shared, cluster_source, watch_silences};
+use pilotfish_control_plane::control::{
+    ControlMessage, REMOTE_SECRETS, Shared, cluster_source, watch_silences,
+};
 use pilotfish_files::{FileSource, FileSourceSettings};
 use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::remote::{RemoteClients, RemoteSettings, Remotes};

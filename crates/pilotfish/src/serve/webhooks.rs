@@ -2,9 +2,9 @@
 
 use super::ca::Ca;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
-use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::Settings;
 use anyhow::{Context, Result};
+use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_admin_state::WebhookView;
 use pilotfish_config::ObjectCheck;
 use pilotfish_control_plane::followers::Analysis;

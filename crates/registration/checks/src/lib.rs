@@ -15,6 +15,7 @@
 //! default not loopback, link-local or the metadata services of clouds); one address gets a bounded number of
 //! checks; and only the status of a response is published.
 
+mod feed;
 mod handle;
 mod machine;
 mod networks;
@@ -23,6 +24,7 @@ mod runner;
 mod schedule;
 mod settings;
 
+pub use feed::{CheckFeed, report_checks};
 pub use handle::{CheckHandle, CheckReport, Verdict, checks};
 pub use machine::{Machine, Outcome};
 pub use networks::Networks;

@@ -74,8 +74,9 @@ impl ChangeWatcher {
                 }
             }
             let newest = self.fanout.revision();
-            self.observer
-                .changes_acknowledged(self.tracker.oldest().map_or(newest, |oldest| oldest.saturating_sub(1)));
+            self.observer.changes_acknowledged(
+                self.tracker.oldest().map_or(newest, |oldest| oldest.saturating_sub(1)),
+            );
             if let Some(line) = self.log.due(Instant::now()) {
                 self.write(line);
             }

@@ -73,8 +73,8 @@ pub(super) fn of_change(change: &Change, outcome: &Outcome, names: Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use parking_lot::Mutex;
     use crate::history::Began;
+    use parking_lot::Mutex;
     use pilotfish_xds::{ClientId, Types};
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, UNIX_EPOCH};

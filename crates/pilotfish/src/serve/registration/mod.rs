@@ -4,31 +4,30 @@
 //! clients ─▶ RegistrationServer ─▶ Registrar ─▶ Store ─ events ─▶ Registrar ─▶ registry ─▶ control loop
 //! ```
 
-mod checks;
-mod mapping;
 mod mesh;
-mod source;
 
-use self::checks::CheckFeed;
 use self::mesh::PublishedMesh;
 use super::descriptors;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use super::tls::{self, Files, Reload};
-use pilotfish_admin_state::PrometheusRecorder;
 use crate::settings::{RegistrationSettings, Settings, StoreSettings};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
-use pilotfish_admission::LogLimit;
+use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_control_plane::control::Shared;
+use pilotfish_control_plane::trust_domain;
 use pilotfish_identity::Tls;
 use pilotfish_registration::{Registrar, RegistrarDriver, RegistrarSettings, Store, StoreEvents};
-use pilotfish_registration_checks::{CheckHandle, CheckRunner, CheckSettings, checks};
+use pilotfish_registration_checks::{
+    CheckFeed, CheckHandle, CheckRunner, CheckSettings, checks, report_checks,
+};
 use pilotfish_registration_etcd::{EtcdStore, EtcdStoreSettings};
 use pilotfish_registration_redb::{OpenStore, RedbStore};
 use pilotfish_registration_server::{
     AccessFiles, Bound, RegistrationServer, ServerError, ServerLimits, ServerSettings,
 };
+use pilotfish_registration_source::{TrustDomain, source};
 use pilotfish_registry::REGISTRATION;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,7 +58,7 @@ impl Registration {
         let (registrar, driver) = Registrar::new(store, events, liveness);
         let domain = settings.registries.settings.domain.clone();
         registries.add(&settings.registries, REGISTRATION.name, |shard| {
-            source::source(registrar.clone(), shared.clone(), domain.clone(), shard)
+            source(registrar.clone(), trust_domain_of(shared), domain.clone(), shard)
         })?;
         let (tls, reload) = tls_of(own, recorder.metrics())?.unzip();
         let limits = ServerLimits::default();
@@ -117,12 +116,17 @@ impl Registration {
                 Ok(())
             })
             .task(|_| async move {
-                let log = LogLimit::default();
-                runner.run(|verdict| registrar.report_checks([checks::result(verdict, &log)])).await;
+                report_checks(runner, registrar).await;
                 Ok(())
             });
         [server, follower, checks].into_iter().chain(reload.map(Reload::subsystem))
     }
+}
+
+/// Returns the present trust domain of the newest published world.
+fn trust_domain_of(shared: &Arc<Shared>) -> TrustDomain {
+    let shared = shared.clone();
+    Arc::new(move || trust_domain(&shared.world()).into())
 }
 
 async fn open_store(settings: &StoreSettings) -> Result<(Arc<dyn Store>, StoreEvents)> {

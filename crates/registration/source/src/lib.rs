@@ -1,8 +1,8 @@
 //! Live source of the registry `registration`: services registered with this process.
 
-use super::mapping::Mapping;
-use pilotfish_control_plane::control::Shared;
-use pilotfish_control_plane::trust_domain;
+mod mapping;
+
+use mapping::Mapping;
 use pilotfish_model::ShardKey;
 use pilotfish_registration::{Registrar, ServiceKey, ServicesChanged, check_host};
 use pilotfish_registry::{CatalogOptions, CatalogService, GuardSettings, LiveSource};
@@ -13,31 +13,35 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 /// Polling interval for failures of the store and the mesh's trust domain.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
+
+/// Function that returns the present trust domain of the mesh, for identities.
+pub type TrustDomain = Arc<dyn Fn() -> Arc<str> + Send + Sync>;
 
 /// Live source of registered services.
 struct Registered {
     registrar: Registrar,
-    shared: Arc<Shared>,
+    trust_domain: TrustDomain,
     domain: Arc<str>,
 }
 
-/// Returns the source of the shard. It has no guard against mass loss: removed instances were deregistered or
-/// have expired, and the registrar itself guards against leases that expire together.
-pub(super) fn source(
+/// Returns the source of the shard; hosts of short names are below `domain`. It has no guard against mass
+/// loss: removed instances were deregistered or have expired, and the registrar itself guards against leases
+/// that expire together.
+#[must_use]
+pub fn source(
     registrar: Registrar,
-    shared: Arc<Shared>,
+    trust_domain: TrustDomain,
     domain: Arc<str>,
     shard: ShardKey,
 ) -> Box<dyn LiveSource> {
     let options = CatalogOptions { guard: GuardSettings::off(), ..CatalogOptions::default() };
-    live(Registered { registrar, shared, domain }, shard, options)
+    live(Registered { registrar, trust_domain, domain }, shard, options)
 }
 
 impl Registered {
     fn mapping(&self) -> Mapping {
-        let trust_domain = trust_domain(&self.shared.world()).into();
-        Mapping { domain: self.domain.clone(), trust_domain }
+        Mapping { domain: self.domain.clone(), trust_domain: (self.trust_domain)() }
     }
 
     fn service(&self, mapping: &Mapping, key: &ServiceKey) -> Option<CatalogService> {
@@ -50,7 +54,7 @@ impl Registered {
         (!instances.is_empty()).then(|| mapping.service(key, &instances))
     }
 
-    fn tell(&self, mapping: &Mapping, changed: &ServicesChanged, catalog: &mut CatalogWriter) {
+    fn update(&self, mapping: &Mapping, changed: &ServicesChanged, catalog: &mut CatalogWriter) {
         match changed {
             ServicesChanged::All => {
                 let all = self.registrar.services();
@@ -75,24 +79,24 @@ impl Product for Registered {
     async fn session(&mut self, catalog: &mut CatalogWriter) -> Result<Infallible, SessionError> {
         let mut changes = self.registrar.service_changes();
         let mut mapping = self.mapping();
-        let mut look = tokio::time::interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut poll = tokio::time::interval(POLL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let changed = tokio::select! {
                 changed = changes.next() => changed,
-                _ = look.tick() => match self.look(&mut mapping, catalog) {
+                _ = poll.tick() => match self.poll(&mut mapping, catalog) {
                     Some(changed) => changed,
                     None => continue,
                 },
             };
-            self.tell(&mapping, &changed, catalog);
+            self.update(&mapping, &changed, catalog);
         }
     }
 }
 
 impl Registered {
     /// Reports failures of the store. Returns all services if the trust domain of identities has changed.
-    fn look(&self, mapping: &mut Mapping, catalog: &mut CatalogWriter) -> Option<ServicesChanged> {
+    fn poll(&self, mapping: &mut Mapping, catalog: &mut CatalogWriter) -> Option<ServicesChanged> {
         match self.registrar.store().trouble {
             Some(trouble) => catalog.failing(SessionError::new(trouble)),
             None if self.registrar.is_ready() => {
