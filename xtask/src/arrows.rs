@@ -44,7 +44,7 @@ const FOLDERS: &[Folder] = &[
     Folder {
         path: "crates/core",
         may: &[],
-        shared: &["pilotfish-config", "pilotfish-model"],
+        shared: &["pilotfish-config", "pilotfish-duration", "pilotfish-model"],
         never: &["axum", "envoy-types", "h2", "hyper", "kube", "tonic"],
     },
     Folder {

@@ -35,6 +35,7 @@ const PUBLIC: Table = &[
     ("pilotfish-crd", &[]),
     ("pilotfish-dashboard", &[]),
     ("pilotfish-dns", &[]),
+    ("pilotfish-duration", &[]),
     ("pilotfish-etcd", &[]),
     ("pilotfish-etcd-client", &["proto"]),
     ("pilotfish-eureka", &[]),

@@ -42,8 +42,8 @@ impl RemoteSecret {
     pub async fn run(&self, out: &mut impl Write) -> Result<()> {
         self.check()?;
         let expires = match &self.expires {
-            Some(text) => match pilotfish_config::Duration::parse(text) {
-                Ok(duration) => Some(duration.into()),
+            Some(text) => match pilotfish_duration::parse(text) {
+                Ok(duration) => Some(duration),
                 Err(error) => bail!("--expires {text:?}: {error}"),
             },
             None => None,

@@ -39,7 +39,7 @@ pub(crate) struct Demo {
     )]
     rate: u32,
     /// Ends after this long; otherwise at Ctrl-C
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = pilotfish_duration::parse)]
     duration: Option<Duration>,
     /// Address that Envoys connect to
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15010")]
@@ -47,10 +47,6 @@ pub(crate) struct Demo {
     /// Listen address of health, metrics and debug pages
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15014")]
     admin_address: String,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    pilotfish_config::Duration::parse(text).map(Into::into)
 }
 
 impl Demo {

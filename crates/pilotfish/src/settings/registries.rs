@@ -1,6 +1,7 @@
 //! Registries that run, with their precedence and settings.
 
 use super::check::Check;
+use super::parse;
 use clap::Args;
 use pilotfish_model::{Provider, ShardKey};
 use pilotfish_registry::{
@@ -178,9 +179,7 @@ impl RegistriesArgs {
         let merge = check.parse("--merge-services", self.merge_services.as_deref(), |text| {
             MergePolicy::parse(text).ok_or_else(|| "not one of union, first and refuse".to_owned())
         });
-        let timeout = check.parse("--registry-timeout", self.registry_timeout.as_deref(), |text| {
-            pilotfish_config::Duration::parse(text).map(Into::into).map_err(|error| error.to_string())
-        });
+        let timeout = check.parse("--registry-timeout", self.registry_timeout.as_deref(), parse::duration);
         let live = live(&self.registry, &table, &settings, check);
         RegistriesSettings {
             names: names(self.registries, defaults.names, &table, check),
@@ -195,8 +194,7 @@ impl RegistriesArgs {
 
 /// A time above zero: a second read at once would read what the first did.
 fn guard_wait(text: &str) -> Result<Duration, String> {
-    let wait = Duration::from(pilotfish_config::Duration::parse(text).map_err(|error| error.to_string())?);
-    if wait.is_zero() { Err("not above zero".to_owned()) } else { Ok(wait) }
+    pilotfish_duration::parse_above_zero(text).map_err(|error| error.to_string())
 }
 
 fn live(

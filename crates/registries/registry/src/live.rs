@@ -50,9 +50,7 @@ impl LiveSettings {
     /// Removes and parses a duration above zero: `500ms`, `10s`, `1m30s`.
     pub fn parse_duration(&mut self, option: &str, mistakes: &mut Vec<String>) -> Option<Duration> {
         self.options.parse(option, mistakes, |text| {
-            let parsed = pilotfish_config::Duration::parse(text).map_err(|error| error.to_string())?;
-            let duration = Duration::from(parsed);
-            if duration.is_zero() { Err("not above zero".to_owned()) } else { Ok(duration) }
+            pilotfish_duration::parse_above_zero(text).map_err(|error| error.to_string())
         })
     }
 

@@ -3,7 +3,7 @@
 use super::connection::{Blocked, Content};
 use super::filter::Filter;
 use super::options::{ConsulFault, ConsulOptions, Rights};
-use super::request::{Answer, Found, Query, duration, fault_for, random, refuse};
+use super::request::{Answer, Found, Query, fault_for, random, refuse};
 use super::server::{Shared, State};
 use super::store::Store;
 use super::value::text;
@@ -333,7 +333,7 @@ pub(super) async fn wait_for_change(
 ) -> Answer<()> {
     let wait = match query.get("wait") {
         None | Some("") => DEFAULT_WAIT,
-        Some(text) => match duration(text) {
+        Some(text) => match pilotfish_duration::parse(text).ok() {
             Some(Duration::ZERO) => DEFAULT_WAIT,
             Some(wait) => wait.min(MAX_WAIT),
             None => return refuse(StatusCode::BAD_REQUEST, "Invalid wait time"),

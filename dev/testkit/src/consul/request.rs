@@ -208,30 +208,6 @@ pub(super) fn rights(state: &State, token: Option<&str>) -> Answer<Rights> {
     }
 }
 
-/// Parses a duration in Go's format: `90s`, `1m30s`, `250ms`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
-    let mut rest = text;
-    let mut sum = Duration::ZERO;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
-        let number: f64 = rest[..end].parse().ok()?;
-        let unit_end =
-            rest[end..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| end + at);
-        let seconds = match &rest[end..unit_end] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        sum += Duration::try_from_secs_f64(number * seconds).ok()?;
-        rest = &rest[unit_end..];
-    }
-    (!text.is_empty()).then_some(sum)
-}
-
 /// A different number for each call, for jitter and names only.
 pub(super) fn random() -> u64 {
     RandomState::new().build_hasher().finish()

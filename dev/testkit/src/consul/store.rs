@@ -1,7 +1,7 @@
 //! Data of one data centre.
 
 use super::options::ConsulOptions;
-use super::request::{Answer, Query, duration, refuse, uuid};
+use super::request::{Answer, Query, refuse, uuid};
 use super::value::{field, first, object, same, service_value, stamp, text, text_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -340,10 +340,14 @@ impl Store {
         self.put_check(node, &id, &typed, service, status, "")?;
         let key = (node.to_owned(), id);
         if !ttl.is_empty() {
-            let Some(every) = duration(ttl) else { return refuse(StatusCode::BAD_REQUEST, "Invalid TTL") };
+            let Some(every) = pilotfish_duration::parse(ttl).ok() else {
+                return refuse(StatusCode::BAD_REQUEST, "Invalid TTL");
+            };
             self.ttls.insert(key.clone(), Ttl { every, deadline: Instant::now() + every });
         }
-        if let Some(after) = duration(text_of(payload, "DeregisterCriticalServiceAfter")) {
+        if let Some(after) =
+            pilotfish_duration::parse(text_of(payload, "DeregisterCriticalServiceAfter")).ok()
+        {
             self.reapable.insert(key, (Instant::now(), after.max(options.reap_minimum)));
         }
         Ok(())
@@ -420,7 +424,7 @@ impl Store {
     /// [session, create] Applies defaults, and the limits of the TTL.
     pub(super) fn create_session(&mut self, agent: &str, payload: &Value) -> Answer<String> {
         let ttl = text_of(payload, "TTL");
-        let seconds = duration(ttl).filter(|_| !ttl.is_empty());
+        let seconds = pilotfish_duration::parse(ttl).ok().filter(|_| !ttl.is_empty());
         if !ttl.is_empty() && !seconds.is_some_and(|ttl| (10..=86400).contains(&ttl.as_secs())) {
             return refuse(
                 StatusCode::BAD_REQUEST,
@@ -431,7 +435,8 @@ impl Store {
         if !self.nodes.contains_key(node) {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "Missing node registration");
         }
-        let delay = duration(text_of(payload, "LockDelay")).unwrap_or(Duration::from_secs(15));
+        let delay =
+            pilotfish_duration::parse(text_of(payload, "LockDelay")).ok().unwrap_or(Duration::from_secs(15));
         let behavior = first(&[text_of(payload, "Behavior"), "release"]);
         let checks = field(payload, "NodeChecks").or_else(|| field(payload, "Checks"));
         let checks =

@@ -41,17 +41,17 @@ pub struct SyncPolaris {
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// Timeout of a request to Polaris
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = pilotfish_duration::parse_above_zero, default_value = "10s")]
     timeout: Duration,
     /// Interval of complete comparisons
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
+    #[arg(long, value_name = "DURATION", value_parser = pilotfish_duration::parse_above_zero, default_value = "60s")]
     resync: Duration,
     /// Share of all managed instances, in percent, that may be deleted at once; more, and at least 3, wait
     /// for a second read of the cluster. `off` deletes at once
     #[arg(long, value_name = GuardSettings::SHARE, default_value = "50")]
     guard: String,
     /// Time until that second read
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = pilotfish_duration::parse_above_zero, default_value = "10s")]
     guard_wait: Duration,
     /// Take isolation of our instances as that of polaris-controller, which leaves no mark: for the first run
     /// after it
@@ -111,12 +111,6 @@ pub(super) struct Checked {
     pub(super) dry_run: bool,
     pub(super) output: Output,
     pub(super) kubeconfig: Option<PathBuf>,
-}
-
-/// Parses a duration above zero.
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration = pilotfish_config::Duration::parse(text)?.0;
-    if duration.is_zero() { Err("not above zero".to_owned()) } else { Ok(duration) }
 }
 
 impl SyncPolaris {

@@ -6,6 +6,7 @@
 
 use crate::kinds::message::{enumeration, message};
 use crate::yaml::shorten;
+use pilotfish_duration::DurationError;
 use pilotfish_model::LabelMap;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -48,61 +49,19 @@ impl Duration {
     /// Reads the form of Go's `time.ParseDuration`: numbers with the units `h`, `m`, `s`, `ms`, `us`, `ns`.
     ///
     /// # Errors
-    /// What is wrong with the text, in one sentence.
+    /// If it is none, with the text, in one sentence.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let written = shorten(text);
-        let wrong = || format!("{written:?} is not a duration, write it like 5s, 1.5s, 100ms or 1h30m");
-        if text.starts_with('-') {
-            return Err(format!("duration {written:?} is negative"));
-        }
-        let mut rest = text.strip_prefix('+').unwrap_or(text);
-        if rest == "0" {
-            return Ok(Self::ZERO);
-        }
-        if rest.is_empty() {
-            return Err(wrong());
-        }
-        let mut nanos: u128 = 0;
-        while !rest.is_empty() {
-            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-            let (number, after) = rest.split_at(end);
-            let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-            let (unit, after) = after.split_at(end);
-            nanos = nanos.saturating_add(nanoseconds(number, unit).ok_or_else(wrong)?);
-            rest = after;
-        }
-        // Envoy holds durations as nanoseconds in a signed 64-bit integer.
-        if nanos > 9_223_372_036 * 1_000_000_000 {
-            return Err(format!("duration {written:?} is longer than 292 years"));
-        }
-        let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| wrong())?;
-        let rest = u32::try_from(nanos % 1_000_000_000).map_err(|_| wrong())?;
-        Ok(Self(std::time::Duration::new(seconds, rest)))
+        pilotfish_duration::parse(text).map(Self).map_err(|error| {
+            let written = shorten(text);
+            match error {
+                DurationError::Syntax => {
+                    format!("{written:?} is not a duration, write it like 5s, 1.5s, 100ms or 1h30m")
+                }
+                DurationError::Negative => format!("duration {written:?} is negative"),
+                DurationError::Zero | DurationError::TooLong => format!("duration {written:?} is {error}"),
+            }
+        })
     }
-}
-
-/// `number` (digits, perhaps with one dot) of `unit` in nanoseconds; digits below a nanosecond are dropped.
-fn nanoseconds(number: &str, unit: &str) -> Option<u128> {
-    let scale: u128 = match unit {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return None;
-    }
-    let mut nanos = if whole.is_empty() { 0 } else { u128::from(whole.parse::<u64>().ok()?) * scale };
-    let mut part = scale;
-    for digit in fraction.bytes() {
-        part /= 10;
-        nanos += u128::from(digit.checked_sub(b'0')?) * part;
-    }
-    Some(nanos)
 }
 
 impl fmt::Display for Duration {

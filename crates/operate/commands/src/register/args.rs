@@ -50,10 +50,10 @@ pub struct Register {
     #[arg(long, value_name = "NAME")]
     pub(super) service_account: Option<String>,
     /// Lease duration: time until the instance is removed if this process dies without deregistering
-    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = pilotfish_duration::parse)]
     pub(super) ttl: std::time::Duration,
     /// Time between a signal to end and the end of the program, in which the instance is draining
-    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = pilotfish_duration::parse)]
     pub(super) drain: std::time::Duration,
     /// A check that Pilotfish runs against the port; an instance that fails gets no requests. May repeat
     #[arg(long = "check", value_name = "tcp|http:PATH|grpc[:SERVICE]")]
@@ -95,8 +95,4 @@ pub(crate) struct ServerArgs {
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
     pair.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "not KEY=VALUE".to_owned())
-}
-
-fn duration(text: &str) -> Result<std::time::Duration, String> {
-    pilotfish_config::Duration::parse(text).map(Into::into).map_err(|error| error.to_string())
 }
