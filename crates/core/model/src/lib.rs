@@ -35,12 +35,12 @@ pub use provider::{ObjectRef, Origin, Provider, RegisteredId, ShardKey};
 pub use revision::{REVISION_LABEL, Revision, TAG_LABEL};
 pub use service::{
     ClusterAddresses, DubboInterface, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, PortId,
-    Resolution, Service, ServiceVariant, TargetPort, TrafficDistribution,
+    Resolution, Service, ServiceKey, ServiceVariant, TargetPort, TrafficDistribution,
 };
 pub use special_address::{SpecialAddress, destination_of};
 pub use spiffe::{SpiffeId, SpiffeIdError};
 pub use switches::Switches;
 pub use workload::{Workload, WorkloadKey, WorkloadKind};
 pub use world::{
-    ChangeSet, Fact, NetworkGateway, SecretReader, ServiceEndpoints, ServiceKey, Update, World, WorldWriter,
+    ChangeSet, Fact, NetworkGateway, SecretReader, ServiceEndpoints, Update, World, WorldWriter,
 };

@@ -2,6 +2,7 @@
 
 use crate::{ClusterId, Endpoint, Hostname, Labels, Namespace, Origin, Protocol, Provider, Transport};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// Endpoint discovery of clients.
@@ -284,7 +285,27 @@ pub struct Service {
     pub provenance: Origin,
 }
 
+/// Key of a service: several namespaces may define one host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct ServiceKey {
+    pub hostname: Hostname,
+    /// Namespace that defines it.
+    pub namespace: Namespace,
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.hostname)
+    }
+}
+
 impl Service {
+    /// Key of the service in a world.
+    #[must_use]
+    pub fn key(&self) -> ServiceKey {
+        ServiceKey { hostname: self.hostname.clone(), namespace: self.namespace.clone() }
+    }
+
     /// A service of a registry without objects, with common defaults: the control plane lists its endpoints,
     /// it has no address of its own, is part of the mesh and visible to all, and proxies find it by the
     /// addresses of its endpoints. A registry with more data sets the fields.

@@ -106,7 +106,7 @@ impl RegistryBatch {
     /// Sets the service of a host and namespace.
     pub fn set_service(&mut self, service: impl Into<Arc<Service>>) {
         let service = service.into();
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         self.services.insert(key, Arc::from([service]));
     }
 

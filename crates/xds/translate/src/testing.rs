@@ -118,7 +118,7 @@ impl TestService {
     }
 
     pub(crate) fn key(&self) -> ServiceKey {
-        ServiceKey { hostname: self.0.hostname.clone(), namespace: self.0.namespace.clone() }
+        self.0.key()
     }
 
     /// The service in the world; one that selects workloads does so in the cluster `Kubernetes`, unless it

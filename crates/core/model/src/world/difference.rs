@@ -1,7 +1,7 @@
 //! Updates that lead from one world to another, in either direction.
 
-use super::{ChangeSet, Fact, SecretReader, ServiceKey, Update, World};
-use crate::WorkloadKey;
+use super::{ChangeSet, Fact, SecretReader, Update, World};
+use crate::{ServiceKey, WorkloadKey};
 use std::sync::Arc;
 
 impl World {

@@ -12,26 +12,12 @@ pub use writer::WorldWriter;
 
 use crate::{
     ClusterId, Endpoint, Hostname, Kind, KindSpec, Namespace, NetworkId, Object, ObjectKey, Service,
-    ShardKey, SpiffeId, Typed, Workload, WorkloadKey, WorkloadKind,
+    ServiceKey, ShardKey, SpiffeId, Typed, Workload, WorkloadKey, WorkloadKind,
 };
 use imbl::{OrdMap, OrdSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-
-/// Key of a service: several namespaces may define one host.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-pub struct ServiceKey {
-    pub hostname: Hostname,
-    /// Namespace that defines it.
-    pub namespace: Namespace,
-}
-
-impl fmt::Display for ServiceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.hostname)
-    }
-}
 
 /// A gateway through which the endpoints of a network are reached from other networks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]

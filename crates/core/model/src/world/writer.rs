@@ -1,7 +1,9 @@
 //! The single writer of worlds, which computes the exact differences.
 
-use super::{ChangeSet, Fact, ServiceEndpoints, ServiceKey, Update, World};
-use crate::{Endpoint, Object, ObjectKey, Service, ShardKey, SpiffeId, Workload, WorkloadKey, WorkloadKind};
+use super::{ChangeSet, Fact, ServiceEndpoints, Update, World};
+use crate::{
+    Endpoint, Object, ObjectKey, Service, ServiceKey, ShardKey, SpiffeId, Workload, WorkloadKey, WorkloadKind,
+};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 

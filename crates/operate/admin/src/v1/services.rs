@@ -126,7 +126,7 @@ pub(super) async fn service<C: ControlPlane + Operations>(
             return answer::<()>(Err(failure.names(namespaces)));
         }
     };
-    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+    let key = service.key();
     let row = service_row(&listed(&world, &key, service));
     Json(admin.plane.service_detail(&key, row)).into_response()
 }

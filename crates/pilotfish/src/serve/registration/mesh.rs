@@ -41,7 +41,7 @@ fn owner_of(world: &World, host: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_model::{ObjectKey, Provider, Service, ServiceKey, ShardKey, Update, WorldWriter};
+    use pilotfish_model::{ObjectKey, Provider, Service, ShardKey, Update, WorldWriter};
 
     #[test]
     fn services_of_objects_have_an_owner_and_registered_ones_none() {
@@ -56,7 +56,7 @@ mod tests {
             let hostname = Hostname::parse(host).unwrap();
             let provider = Provider::new(0, "Kubernetes");
             let service = Service::registered(provider, hostname, namespace, [], provenance);
-            let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+            let key = service.key();
             writer.apply(Update::Services(key, Arc::from([Arc::new(service)])));
         }
         let world = writer.publish().unwrap().0;

@@ -177,7 +177,7 @@ impl Converter {
             workloads.push(Arc::new(workload));
         }
         let service = self.service(given, hostname, ports, by_name);
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         let usable = endpoints.iter().filter(|endpoint| is_usable(endpoint.health)).count();
         let mut content = Content {
             key,

@@ -5,15 +5,11 @@ use crate::links::{Links, Name};
 use crate::pool::Pool;
 use crate::registry::{RegistryOutput, RegistryUpdate};
 use pilotfish_model::{
-    Endpoint, Kind, LabelMap, Resolution, Service, ServiceKey, ShardKey, Workload, WorkloadKey, WorkloadKind,
+    Endpoint, Kind, LabelMap, Resolution, Service, ShardKey, Workload, WorkloadKey, WorkloadKind,
 };
 use slice::{Candidate, PodLink};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-
-fn key_of(service: &Service) -> ServiceKey {
-    ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() }
-}
 
 impl KubernetesRegistry {
     fn pod_context(&self) -> pod::Context<'_> {
@@ -80,7 +76,7 @@ impl KubernetesRegistry {
             self.set_gateways(&name, new.as_deref());
             if old != new {
                 let service = new.as_deref().or(old.as_deref());
-                if let Some(key) = service.map(key_of) {
+                if let Some(key) = service.map(Service::key) {
                     let list = new.iter().cloned().collect();
                     out.push(RegistryUpdate::Services(key, list));
                 }
@@ -91,7 +87,7 @@ impl KubernetesRegistry {
             let Some(state) = self.services.get_mut(&name) else { continue };
             if let (None, Some(old), Some(_)) = (&new, &old, &state.shard) {
                 state.shard = None;
-                out.push(RegistryUpdate::Endpoints(key_of(old), None));
+                out.push(RegistryUpdate::Endpoints(old.key(), None));
             }
             state.model = new;
             if state.object.is_none() {
@@ -208,7 +204,7 @@ impl KubernetesRegistry {
             let Some(state) = self.services.get_mut(&name) else { continue };
             if state.shard != new {
                 state.shard.clone_from(&new);
-                out.push(RegistryUpdate::Endpoints(key_of(&service), new));
+                out.push(RegistryUpdate::Endpoints(service.key(), new));
             }
         }
     }

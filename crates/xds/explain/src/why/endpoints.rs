@@ -4,7 +4,7 @@ use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts, looks_up_hosts};
 use super::{Found, Next, Walk, Way, dropped, list, number, origin, step, text};
 use pilotfish_api::counted;
 use pilotfish_api::v1::{Dropped, Step, Verdict, Why};
-use pilotfish_model::{Endpoint, HealthStatus, Hostname, PortId, Service, ServiceKey, label_subset};
+use pilotfish_model::{Endpoint, HealthStatus, Hostname, PortId, Service, label_subset};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::Unsent;
 use serde_json::Value;
@@ -157,7 +157,7 @@ impl Walk<'_> {
 
     /// Reason why a service has no endpoints at all.
     fn nobody(&self, service: &Service) -> String {
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         let known = self.world().endpoints_of(&key).map_or(0, |endpoints| endpoints.iter().count());
         if known > 0 || service.selector.is_empty() {
             return format!("{} has no endpoints", service.hostname);
@@ -236,7 +236,7 @@ impl Walk<'_> {
         // A route may lead to a service other than the requested one.
         let seen = Hostname::parse(parts.host).ok().map(|host| self.snapshot().host_seen(self.proxy, &host));
         let service = seen.and_then(|seen| seen.service).unwrap_or_else(|| service.clone());
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         if let Some(unranked) = self.snapshot().unranked(self.proxy, &key, parts.subset, port) {
             let rule = unranked.rule.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             at.verdict = Verdict::Doubtful;

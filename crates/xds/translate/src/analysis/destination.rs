@@ -16,7 +16,7 @@ use crate::services::alias;
 use crate::xds::cds::has_cluster;
 use pilotfish_config::did_you_mean;
 use pilotfish_config::networking::Destination;
-use pilotfish_model::{Hostname, Namespace, PortId, Resolution, Service, ServiceKey};
+use pilotfish_model::{Hostname, Namespace, PortId, Resolution, Service};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ impl Destined<'_, '_> {
     }
 
     fn without_cluster(&self, service: &Service, port: u32) -> Option<Missing> {
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         let rules = self.cx.get(&DestinationRulesFor::new(&self.client.namespace, key));
         let subset = self.to.subset.as_str();
         let is_there = |rule| has_cluster(self.cx, self.client.kind, service, rule, (port, subset));

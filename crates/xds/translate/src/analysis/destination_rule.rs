@@ -171,12 +171,7 @@ fn check_ports(report: &mut Report<'_, '_>, object: &DestinationRule, services: 
 fn check_subsets(report: &mut Report<'_, '_>, object: &DestinationRule, services: &[Arc<Service>]) {
     // A service with resolution `NONE` lists no endpoints, so nothing is known about its subsets.
     let listed_ones = services.iter().filter(|service| service.resolution != Resolution::Passthrough);
-    let keys: BTreeSet<ServiceKey> = listed_ones
-        .map(|service| ServiceKey {
-            hostname: service.hostname.clone(),
-            namespace: service.namespace.clone(),
-        })
-        .collect();
+    let keys: BTreeSet<ServiceKey> = listed_ones.map(|service| service.key()).collect();
     for (index, subset) in object.subsets.iter().enumerate().filter(|(_, subset)| !subset.labels.is_empty()) {
         let labels = Arc::new(subset.labels.clone());
         let selects = |key: &ServiceKey| {

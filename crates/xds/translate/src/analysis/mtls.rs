@@ -52,7 +52,7 @@ impl Query for PlaintextToStrict {
 
 /// Calls `f` for the endpoints of a service whose proxy terminates mutual TLS, with their ports.
 fn each_endpoint(cx: &Cx<'_>, service: &Service, mut f: impl FnMut(&Port, &Endpoint)) {
-    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+    let key = service.key();
     let Some(endpoints) = cx.endpoints_of(&key).filter(|_| !service.mesh_external) else { return };
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.attributes.tls_mode == TlsMode::Istio) {
         let ports = service.tcp_ports().filter(|port| endpoint.is_of_port(port));

@@ -33,7 +33,7 @@ pub(crate) struct Target {
 impl Target {
     fn new(service: &Service, port: &Port, target_port: u32) -> Self {
         Self {
-            service: ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() },
+            service: service.key(),
             name: service.name.clone(),
             written_host: service.written_host().clone(),
             has_short_name: service.has_short_name,

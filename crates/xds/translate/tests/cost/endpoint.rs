@@ -2,9 +2,7 @@
 
 use crate::world::service;
 use crate::{ALLOCATOR, ALONE};
-use pilotfish_model::{
-    Endpoint, Port, Protocol, Provider, Service, ServiceKey, ShardKey, Update, Workload, WorldWriter,
-};
+use pilotfish_model::{Endpoint, Port, Protocol, Provider, Service, ShardKey, Update, Workload, WorldWriter};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate::{Proxy, Translator};
@@ -23,7 +21,7 @@ fn endpoint(address: String) -> Arc<Endpoint> {
 }
 
 fn endpoints(of: &Service, address: String) -> Update {
-    let key = ServiceKey { hostname: of.hostname.clone(), namespace: of.namespace.clone() };
+    let key = of.key();
     Update::Endpoints(key, shard(), [endpoint(address)].into())
 }
 
@@ -33,7 +31,7 @@ fn change(services: usize) -> Stats {
         (0..services).map(|index| service(&format!("s-{index}"), [(80, Protocol::Http)])).collect();
     let mut writer = WorldWriter::new();
     for (index, service) in services.iter().enumerate() {
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         writer.apply(Update::Services(key, [Arc::new(service.clone())].into()));
         writer.apply(endpoints(service, format!("10.1.{}.{}", index / 250, index % 250)));
     }

@@ -2,7 +2,7 @@
 
 use pilotfish_model::{
     ChangeSet, ClusterAddresses, Hostname, Kind, KubernetesAttributes, ObjectKey, Origin, Port, Protocol,
-    Provider, Resolution, Service, ServiceKey, Update, World, WorldWriter,
+    Provider, Resolution, Service, Update, World, WorldWriter,
 };
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -62,7 +62,7 @@ impl Case {
         const PORT: usize = 50;
         self.input += services.iter().map(|service| EACH + PORT * service.ports.len()).sum::<usize>();
         let first = services.first().unwrap();
-        let key = ServiceKey { hostname: first.hostname.clone(), namespace: first.namespace.clone() };
+        let key = first.key();
         self.updates.push(Update::Services(key, services.into_iter().map(Arc::new).collect()));
     }
 

@@ -9,7 +9,7 @@ use crate::envoy::{ClusterName, NOWHERE, outbound_name};
 use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination_rule_for};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb, SimpleLb};
-use pilotfish_model::{Origin, PortId, ServiceKey};
+use pilotfish_model::{Origin, PortId};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{
@@ -48,7 +48,7 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<Enco
     else {
         return failing(name, parsed.port, Vec::new());
     };
-    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+    let key = service.key();
     let rule = destination_rule_for(cx, &view.scope.namespace, &key, &view.labels);
     let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
     let provenance: Vec<Origin> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();

@@ -36,7 +36,7 @@ pub(crate) use view::ClusterView;
 use crate::engine::{Cx, ResourceBatch, ResourceBatchKey};
 use crate::scope::{Scope, ServicesOf};
 use crate::xds::eds::ClientLocality;
-use pilotfish_model::{Labels, Service, ServiceKey};
+use pilotfish_model::Labels;
 
 impl ClusterView {
     /// The batches of the part, in the order in which they are sent; `None` for clients that subscribe by
@@ -82,11 +82,7 @@ fn service_keys(cx: &Cx<'_>, scope: &Scope, depends_on_client: bool) -> Vec<Reso
     let services = cx.get(&ServicesOf(scope.clone()));
     let wanted =
         services.list.iter().filter(|it| view::depends_on_client(cx, scope, it) == depends_on_client);
-    let key = |service: &Service| ServiceKey {
-        hostname: service.hostname.clone(),
-        namespace: service.namespace.clone(),
-    };
-    wanted.map(|service| ResourceBatchKey::Service(key(service))).collect()
+    wanted.map(|service| ResourceBatchKey::Service(service.key())).collect()
 }
 
 #[cfg(test)]

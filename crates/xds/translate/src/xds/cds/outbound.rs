@@ -220,7 +220,7 @@ impl ClusterVariant<'_> {
 impl<'a> ServiceClusterBuilder<'a> {
     fn of(cx: &'a Cx<'a>, query: &'a ServiceClusters) -> Self {
         let service: &Service = query.service.get();
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         let mesh = cx.mesh();
         Self {
             cx,

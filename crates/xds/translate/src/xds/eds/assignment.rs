@@ -81,7 +81,7 @@ pub(crate) fn inline_endpoints(
     let Some(port) = service.port(PortId::tcp(port)) else { return Default::default() };
     let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(rule, subset, port.number));
     let rule = for_service(cx, service, ruled);
-    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+    let key = service.key();
     let endpoints = cx.endpoints_of(&key);
     let chosen = endpoints.iter().flat_map(|all| all.iter());
     let chosen = chosen.filter(|endpoint| endpoint.is_of_port(port) && service.has_endpoint(endpoint));

@@ -35,7 +35,7 @@ use crate::proxy::locality::ProxyLocality;
 use crate::scope::{Scope, ServiceIn};
 use assignment::AssignmentOf;
 use local_cluster::{LOCAL_CLUSTER, OwnWorkload};
-use pilotfish_model::{Hostname, Labels, PortId, ServiceKey};
+use pilotfish_model::{Hostname, Labels, PortId};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use service_rule::Ruled;
 use std::collections::BTreeSet;
@@ -95,7 +95,7 @@ impl EndpointView {
     pub(crate) fn subsets(&self, cx: &Cx<'_>, host: &Hostname) -> BTreeSet<String> {
         let service = cx.get(&ServiceIn(self.scope.clone(), host.clone()));
         let Some(service) = Option::as_ref(&service) else { return BTreeSet::new() };
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         let rule = destination_rule_for(cx, &self.scope.namespace, &key, &self.selector_labels);
         let subsets = rule.iter().flat_map(|rule| &rule.subsets);
         subsets.map(|subset| subset.name.clone()).collect()
@@ -106,7 +106,7 @@ impl EndpointView {
         let service = cx.get(&ServiceIn(self.scope.clone(), cluster.host.clone()));
         let service = Option::as_ref(&service)?;
         let port = service.port(PortId::tcp(cluster.port))?;
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         let rule = destination_rule_for(cx, &self.scope.namespace, &key, &self.selector_labels);
         let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(&rule, &cluster.subset, cluster.port));
         // No cluster has a subset without a rule. Returning all endpoints for it would let clients create

@@ -9,7 +9,7 @@ use crate::routing::{VirtualServiceIr, destination_cluster};
 use crate::scope::{ServiceIn, cluster_host};
 use crate::services::alias;
 use pilotfish_config::networking::{Destination, RouteDestination};
-use pilotfish_model::{Hostname, Origin, Port, Service, ServiceKey};
+use pilotfish_model::{Hostname, Origin, Port, Service};
 use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl StreamRoutes<'_> {
 
     /// The rule for a service.
     pub(crate) fn rule_of(&self, service: &Service) -> Option<Arc<MergedDestinationRule>> {
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         destination_rule_for(self.cx, &self.base.scope.namespace, &key, &self.base.labels)
     }
 

@@ -8,7 +8,7 @@ use crate::proxy::{Proxy, ProxyKind};
 use crate::scope::{EgressOf, ListenerServicesOf, Scope};
 use crate::services::service_address::AddressView;
 use headless::{HeadlessView, NamesOf};
-use pilotfish_model::{Origin, Provider, Resolution, Service, ServiceKey};
+use pilotfish_model::{Origin, Provider, Resolution, Service};
 use pilotfish_proto::istio::{NameInfo, NameTable};
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
@@ -78,10 +78,7 @@ impl NameTableView {
             && !service.ports.is_empty()
         {
             let headless = cx.get(&NamesOf {
-                service: ServiceKey {
-                    hostname: service.hostname.clone(),
-                    namespace: service.namespace.clone(),
-                },
+                service: service.key(),
                 unready: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.publish_not_ready),
                 entries: service.entries.clone(),
                 view: view.clone(),

@@ -14,7 +14,7 @@ use crate::routing::{RouteDialect, destination_cluster};
 use crate::scope::{ServiceIn, cluster_host, own_service_seen};
 use crate::services::alias;
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
-use pilotfish_model::{Hostname, Namespace, Origin, Service, ServiceKey};
+use pilotfish_model::{Hostname, Namespace, Origin, Service};
 use pilotfish_proto::envoy::config::core::v3::RuntimeFractionalPercent;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::{
@@ -78,7 +78,7 @@ impl<'a, 'c> Destinations<'a, 'c> {
     /// Returns the hash policy for requests to a destination, from its DestinationRule.
     fn hash(&self, to: &Destination) -> Option<HashPolicy> {
         let service = self.target(&to.host).1?;
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         let rule: Arc<MergedDestinationRule> =
             destination_rule_for(self.cx, &self.facets.scope.namespace, &key, &self.facets.labels)?;
         let hash = rule.consistent_hash(to.port.as_ref().map(|port| port.number), &to.subset)?;

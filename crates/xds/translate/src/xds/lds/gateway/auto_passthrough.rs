@@ -9,7 +9,7 @@ use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_fo
 use crate::routing::gateway::MergedServer;
 use crate::scope::ServicesOf;
 use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
-use pilotfish_model::{Hostname, Port, Service, ServiceKey};
+use pilotfish_model::{Hostname, Port, Service};
 
 /// The ALPN protocols of the mesh's mutual TLS.
 const MESH_ALPN: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
@@ -24,7 +24,7 @@ pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer) -> Vec<Chain>
     let mut out = Vec::new();
     for service in services.list.iter().filter(|service| !service.mesh_external && covered(&service.hostname))
     {
-        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let key = service.key();
         let base = &builder.view.base;
         let rule = destination_rule_for(builder.cx, &base.scope.namespace, &key, &base.labels);
         for port in service.tcp_ports() {

@@ -109,7 +109,7 @@ pub(super) fn place(
     let by_endpoints = passthrough || headless_in.is_some();
     if egress.port.is_none() && binding.binds.is_empty() && streams && by_endpoints {
         let endpoints = cx.get(&DirectAddresses {
-            service: service_key(service),
+            service: service.key(),
             port: port.name.clone(),
             cluster: headless_in.cloned(),
             entries: service.entries.clone(),
@@ -186,10 +186,6 @@ fn may_bind(
     !on_wildcard
         || !(view.reserved.contains(&port.number)
             || own.iter().any(|own| u32::try_from(*own) == Ok(port.number)))
-}
-
-fn service_key(service: &Service) -> ServiceKey {
-    ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() }
 }
 
 /// Query for the addresses of the endpoints of a service port to which clients connect directly, sorted,
