@@ -23,7 +23,7 @@ impl CheckFeed {
         Self { registrar, checks, passed_on: BTreeMap::new() }
     }
 
-    /// Does not return.
+    /// Passes on each change of an instance with checks. Does not return.
     pub async fn run(mut self) {
         let mut changes = self.registrar.service_changes();
         loop {

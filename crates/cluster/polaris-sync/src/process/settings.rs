@@ -4,6 +4,7 @@ use crate::reconcile::{ClusterSettings, Mode, ScheduleSettings};
 use crate::{ClientSettings, Credentials, PolarisTarget, SessionSettings, TlsOptions, TokenSource};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use pilotfish_duration::parse_above_zero;
 use pilotfish_kube_writer::lease::LeaseSettings;
 use pilotfish_runtime::GuardSettings;
 use std::net::SocketAddr;
@@ -41,17 +42,17 @@ pub struct SyncPolaris {
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// Timeout of a request to Polaris
-    #[arg(long, value_name = "DURATION", value_parser = pilotfish_duration::parse_above_zero, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_above_zero, default_value = "10s")]
     timeout: Duration,
     /// Interval of complete comparisons
-    #[arg(long, value_name = "DURATION", value_parser = pilotfish_duration::parse_above_zero, default_value = "60s")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_above_zero, default_value = "60s")]
     resync: Duration,
     /// Share of all managed instances, in percent, that may be deleted at once; more, and at least 3, wait
     /// for a second read of the cluster. `off` deletes at once
     #[arg(long, value_name = GuardSettings::SHARE, default_value = "50")]
     guard: String,
     /// Time until that second read
-    #[arg(long, value_name = "DURATION", value_parser = pilotfish_duration::parse_above_zero, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_above_zero, default_value = "10s")]
     guard_wait: Duration,
     /// Take isolation of our instances as that of polaris-controller, which leaves no mark: for the first run
     /// after it

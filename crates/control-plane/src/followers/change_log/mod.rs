@@ -52,7 +52,7 @@ impl ChangeWatcher {
         Self { shared, fanout, observer, tracker, log, traces }
     }
 
-    /// Does not return.
+    /// Tracks changes, and logs their outcomes. Does not return.
     pub async fn run(mut self) {
         let mut schedule = PollSchedule::new(Instant::now());
         loop {
