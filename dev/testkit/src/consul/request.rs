@@ -14,7 +14,6 @@ use serde_json::Value;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// [kv] A value may have 512 KiB; JSON around it is small.

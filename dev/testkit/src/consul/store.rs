@@ -340,14 +340,12 @@ impl Store {
         self.put_check(node, &id, &typed, service, status, "")?;
         let key = (node.to_owned(), id);
         if !ttl.is_empty() {
-            let Some(every) = pilotfish_duration::parse(ttl).ok() else {
+            let Ok(every) = pilotfish_duration::parse(ttl) else {
                 return refuse(StatusCode::BAD_REQUEST, "Invalid TTL");
             };
             self.ttls.insert(key.clone(), Ttl { every, deadline: Instant::now() + every });
         }
-        if let Some(after) =
-            pilotfish_duration::parse(text_of(payload, "DeregisterCriticalServiceAfter")).ok()
-        {
+        if let Ok(after) = pilotfish_duration::parse(text_of(payload, "DeregisterCriticalServiceAfter")) {
             self.reapable.insert(key, (Instant::now(), after.max(options.reap_minimum)));
         }
         Ok(())
@@ -436,7 +434,7 @@ impl Store {
             return refuse(StatusCode::INTERNAL_SERVER_ERROR, "Missing node registration");
         }
         let delay =
-            pilotfish_duration::parse(text_of(payload, "LockDelay")).ok().unwrap_or(Duration::from_secs(15));
+            pilotfish_duration::parse(text_of(payload, "LockDelay")).unwrap_or(Duration::from_secs(15));
         let behavior = first(&[text_of(payload, "Behavior"), "release"]);
         let checks = field(payload, "NodeChecks").or_else(|| field(payload, "Checks"));
         let checks =
