@@ -42,7 +42,7 @@ impl WorldWriter {
         Self::default()
     }
 
-    /// Creates a writer that continues from a published world.
+    /// Creates a writer that continues from a world.
     #[must_use]
     pub fn at(world: &World) -> Self {
         Self { next: world.clone(), ..Self::default() }
@@ -52,12 +52,6 @@ impl WorldWriter {
     #[must_use]
     pub fn fork(&self) -> Self {
         Self { next: self.next.clone(), ..Self::default() }
-    }
-
-    /// Creates a writer that continues from a world.
-    #[must_use]
-    pub fn of(world: &World) -> Self {
-        Self { next: world.clone(), ..Self::default() }
     }
 
     /// World with the updates that are not published yet.

@@ -251,7 +251,7 @@ impl Analyzer {
         let header =
             object.typed::<VirtualService>().and_then(|object| header_of(&object, self.memo.domain()));
         let conflicts = header.map(|header| self.claims.supposed(&key, &header)).unwrap_or_default();
-        let mut writer = WorldWriter::of(world);
+        let mut writer = WorldWriter::at(world);
         writer.apply(pilotfish_model::Update::Object(object));
         let query = FindingsOf { object: key, setting: self.setting.clone() };
         let of = |memo: &Memo, current: &Current| Vec::clone(&memo.get(current, &query).0);
