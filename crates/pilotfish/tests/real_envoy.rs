@@ -6,7 +6,7 @@
 mod support;
 
 use pilotfish_testkit::real::{
-    Backend, Envoy, EnvoyOptions, Load, Pilotfish, Tally, eventually, free_port, get,
+    Backend, Envoy, EnvoyOptions, FaultProxy, Load, Pilotfish, Tally, eventually, free_port, get,
 };
 use std::sync::Mutex;
 use support::{CART, CATALOG, PAYMENT, Shop};
@@ -21,21 +21,32 @@ fn in_both_forms(test: impl AsyncFn(&Shop, &mut Pilotfish, &Envoy)) {
 }
 
 fn in_forms(protocols: &[&'static str], test: &impl AsyncFn(&Shop, &mut Pilotfish, &Envoy)) {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     for &protocol in protocols {
-        runtime.block_on(async {
+        in_turn(async {
             let shop = Shop::start().await;
             let mut pilotfish = shop.serve((80, 20)).await;
-            let Some(envoy) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar(protocol)).await else {
-                return;
-            };
-            for host in [CATALOG, CART, PAYMENT] {
-                eventually(&format!("{host} is reached over {protocol}"), || get(shop.port, host, &[])).await;
-            }
+            let options = EnvoyOptions::sidecar(protocol);
+            let Some(envoy) = start(&shop, &pilotfish, &options).await else { return };
             test(&shop, &mut pilotfish, &envoy).await;
         });
     }
+}
+
+/// Runs a test after the others.
+fn in_turn(test: impl Future<Output = ()>) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test);
+}
+
+/// An Envoy through which all services of the shop are reached; `None` where there is no Envoy.
+async fn start(shop: &Shop, pilotfish: &Pilotfish, options: &EnvoyOptions) -> Option<Envoy> {
+    let envoy = Envoy::start(pilotfish, options).await?;
+    for host in [CATALOG, CART, PAYMENT] {
+        let what = format!("{host} is reached over {}", options.protocol);
+        eventually(&what, || get(shop.port, host, &[])).await;
+    }
+    Some(envoy)
 }
 
 async fn ask(times: usize, port: u16, headers: &[(&str, &str)]) -> Tally {
@@ -276,6 +287,16 @@ fn a_killed_control_plane_costs_no_request_and_nothing_is_sent_again() {
     });
 }
 
+/// Waits until Envoy has a subset of the catalog and not the other one.
+async fn has_renamed(envoy: &Envoy, what: &str, new: &str, old: &str) {
+    eventually(&format!("{what}: Envoy has the renamed subset and no other"), || async {
+        let clusters = envoy.page("/clusters").await?;
+        let has = |subset: &str| clusters.contains(&format!("|{subset}|"));
+        if has(new) && !has(old) { Ok(()) } else { Err(clusters) }
+    })
+    .await;
+}
+
 /// A route to the one subset of the catalog, which has that name.
 fn renamed(subset: &str) -> String {
     format!(
@@ -292,18 +313,93 @@ fn subsets_renamed_while_the_control_plane_is_down_cost_no_request() {
     in_forms(&["delta"], &async |shop: &Shop, pilotfish: &mut Pilotfish, envoy: &Envoy| {
         let load = Load::start(shop.port, CATALOG);
         for restart in 0..20 {
-            let (old, new) = (format!("|r{}|", restart % 2), format!("|r{}|", (restart + 1) % 2));
+            let (old, new) = (format!("r{}", restart % 2), format!("r{}", (restart + 1) % 2));
             pilotfish.kill().await;
-            pilotfish.write("routes.yaml", &renamed(new.trim_matches('|')));
+            pilotfish.write("routes.yaml", &renamed(&new));
             pilotfish.restart().await;
-            eventually(&format!("restart {restart}: Envoy has the renamed subset and no other"), || async {
-                let clusters = envoy.page("/clusters").await?;
-                let is_there = clusters.contains(&new) && !clusters.contains(&old);
-                if is_there { Ok(()) } else { Err(clusters) }
-            })
-            .await;
+            has_renamed(envoy, &format!("restart {restart}"), &new, &old).await;
             load.answers(10).await;
         }
         no_failures(&load.stop().await);
+    });
+}
+
+/// Version of the shop's routes: its number names the subset of the catalog, and requests for the cart go to
+/// that subset in odd versions.
+fn version(number: usize) -> String {
+    let routes = renamed(&format!("r{number}"));
+    if number.is_multiple_of(2) {
+        return routes;
+    }
+    routes
+        + &format!(
+            "---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: cart, namespace: shop}}\nspec:\n  \
+             hosts: [cart]\n  http:\n  - route: [{{destination: {{host: catalog, subset: r{number}}}}}]\n"
+        )
+}
+
+/// Writes a version for one replica, and waits until that replica serves it.
+async fn advance(replica: &Pilotfish, number: usize) {
+    replica.write("routes.yaml", &version(number));
+    eventually(&format!("the replica serves version {number}"), || async {
+        let objects = replica.page("/debug/configz").await?;
+        if objects.contains(&format!("\"r{number}\"")) { Ok(()) } else { Err(objects) }
+    })
+    .await;
+}
+
+/// Two replicas behind one address.
+struct Replicas {
+    all: [Pilotfish; 2],
+    proxy: FaultProxy,
+}
+
+impl Replicas {
+    async fn start(shop: &Shop) -> Self {
+        let all = [shop.serve((80, 20)).await, shop.serve((80, 20)).await];
+        let proxy = FaultProxy::before(all[0].xds_port()).await;
+        Self { all, proxy }
+    }
+
+    /// Moves Envoy to a replica.
+    fn lead_to(&self, replica: usize) {
+        self.proxy.lead_to(([127, 0, 0, 1], self.all[replica].xds_port()).into());
+        self.proxy.cut();
+    }
+}
+
+#[test]
+fn moves_between_replicas_ahead_and_behind_cost_no_request() {
+    in_turn(async {
+        const ROUNDS: usize = 5;
+        let shop = Shop::start().await;
+        let replicas = Replicas::start(&shop).await;
+        for replica in &replicas.all {
+            advance(replica, 0).await;
+        }
+        let options =
+            EnvoyOptions { xds_port: Some(replicas.proxy.port()), ..EnvoyOptions::sidecar("delta") };
+        let Some(envoy) = start(&shop, &replicas.all[0], &options).await else { return };
+        let loads = [CATALOG, CART].map(|host| Load::start(shop.port, host));
+        for number in 0..ROUNDS {
+            // Envoy is at the replica that stays behind.
+            let (behind, ahead) = (number % 2, (number + 1) % 2);
+            let (old, new) = (format!("r{number}"), format!("r{}", number + 1));
+            advance(&replicas.all[ahead], number + 1).await;
+            replicas.lead_to(ahead);
+            has_renamed(&envoy, &format!("forward to {new}"), &new, &old).await;
+            replicas.lead_to(behind);
+            has_renamed(&envoy, &format!("back to {old}"), &old, &new).await;
+            replicas.lead_to(ahead);
+            has_renamed(&envoy, &format!("forward again to {new}"), &new, &old).await;
+            for load in &loads {
+                load.answers(10).await;
+            }
+            // The replica behind catches up before the next version.
+            advance(&replicas.all[behind], number + 1).await;
+        }
+        for load in loads {
+            no_failures(&load.stop().await);
+        }
     });
 }
