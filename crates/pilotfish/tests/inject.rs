@@ -60,6 +60,11 @@ fn annotations_win_over_values() {
 }
 
 #[test]
+fn probes_are_answered_by_the_sidecar() {
+    check("probes.yaml", &[]);
+}
+
+#[test]
 fn what_a_pod_asks_for_and_does_not_get_is_said() {
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    metadata:\n      \
                       annotations:\n        proxy.istio.io/config: |\n          proxyMetadata: {ISTIO_META_DNS_CAPTURE: 'true'}\n    \

@@ -1,6 +1,7 @@
 //! Bootstraps that connect a stock Envoy or a gRPC client.
 
 mod control_plane;
+mod probes;
 mod stats;
 
 use anyhow::{Context, ensure};
@@ -379,7 +380,7 @@ impl PodTarget {
     /// Bootstrap of a Pod's Envoy. Values that are unknown before the Pod runs are written as `$(NAME)`,
     /// which Kubernetes expands in arguments of containers; the sidecar template sets the environment for
     /// them. Besides Envoy's own admin page, which only the Pod can reach, it responds to kubelets on port
-    /// 15021 and to Prometheus on port 15090, like Istio's sidecars.
+    /// 15021 and to Prometheus on port 15090, like Istio's sidecars, and to the probes of its containers.
     #[must_use]
     pub fn bootstrap(&self, workload: &Workload<'_>) -> Value {
         let app = workload.labels.get("app").copied().unwrap_or(workload.name);
@@ -410,10 +411,12 @@ impl PodTarget {
         };
         let target = (&target, self.cluster_id.as_str());
         let mut bootstrap = envoy(&node, ("127.0.0.1", ADMIN_PORT), "DELTA_GRPC", target);
-        bootstrap["static_resources"]["listeners"] = json!([
+        let mut listeners = vec![
             page("agent", "/healthz/ready", 15021, "/ready"),
-            page("stats", "/stats/prometheus", 15090, "/stats/prometheus")
-        ]);
+            page("stats", "/stats/prometheus", 15090, "/stats/prometheus"),
+        ];
+        listeners.extend(probes::listener(workload));
+        bootstrap["static_resources"]["listeners"] = json!(listeners);
         if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
             clusters.push(json!({
                 "name": "envoy-admin", "alt_stat_name": stats::cluster("envoy-admin"),
@@ -425,6 +428,7 @@ impl PodTarget {
                     }]}],
                 },
             }));
+            clusters.extend(probes::clusters(workload));
         }
         bootstrap
     }
@@ -433,34 +437,36 @@ impl PodTarget {
 const CONNECTION_MANAGER: &str = "type.googleapis.com/\
     envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 
+const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
+
 /// Admin port of the Envoys of Pods.
 const ADMIN_PORT: u16 = 15000;
 
 /// Listener of a Pod for one page of Envoy's admin API. Its statistics have the name of Istio's bootstrap.
 fn page(stat_prefix: &str, path: &str, port: u16, of_admin: &str) -> Value {
     let name = format!("page-{port}");
+    let manager = json!({
+        "@type": CONNECTION_MANAGER,
+        "stat_prefix": stat_prefix,
+        "route_config": {"virtual_hosts": [{
+            "name": name, "domains": ["*"],
+            "routes": [{
+                "match": {"path": path},
+                "route": {"cluster": "envoy-admin", "prefix_rewrite": of_admin},
+            }],
+        }]},
+        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": ROUTER}}],
+    });
+    pod_listener(&name, port, &manager)
+}
+
+/// Listener at the Pod's address with a connection manager.
+fn pod_listener(name: &str, port: u16, manager: &Value) -> Value {
     json!({
         // The Pod's own address: before it runs, its family is unknown.
         "name": name, "address": address("$(POD_IP)", port),
         "filter_chains": [{"filters": [{
-            "name": "envoy.filters.network.http_connection_manager",
-            "typed_config": {
-                "@type": CONNECTION_MANAGER,
-                "stat_prefix": stat_prefix,
-                "route_config": {"virtual_hosts": [{
-                    "name": name, "domains": ["*"],
-                    "routes": [{
-                        "match": {"path": path},
-                        "route": {"cluster": "envoy-admin", "prefix_rewrite": of_admin},
-                    }],
-                }]},
-                "http_filters": [{
-                    "name": "envoy.filters.http.router",
-                    "typed_config": {
-                        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
-                    },
-                }],
-            },
+            "name": "envoy.filters.network.http_connection_manager", "typed_config": manager,
         }]}],
     })
 }
@@ -581,7 +587,13 @@ mod tests {
 
     #[test]
     fn envoys_of_pods_take_certificates_over_tls_only() {
-        let workload = Workload { labels: &BTreeMap::new(), name: "web", interception: "NONE" };
+        let workload = Workload {
+            labels: &BTreeMap::new(),
+            name: "web",
+            interception: "NONE",
+            status_port: 15020,
+            probes: &[],
+        };
         let plain = PodTarget::new("pilotfish:15012", "east").unwrap().with_certificates(true);
         let secure = plain.clone().over_tls(Arc::new(String::new));
         let (key, value) = CERTIFICATES_OVER_ADS;

@@ -12,6 +12,7 @@ mod document;
 mod json;
 mod merge;
 mod patch;
+mod probes;
 mod rules;
 mod template;
 pub mod traffic;
@@ -19,11 +20,13 @@ pub mod traffic;
 pub use document::{InjectError, Injected, inject_documents};
 pub use json::{Fields, Json};
 pub use patch::{Step, diff};
+pub use probes::{Check, Probe};
 pub use rules::Left;
 pub use template::{DEFAULT as DEFAULT_TEMPLATE, TemplateError};
 
 use crate::review::{Request, Response};
 use pilotfish_model::Revision;
+use probes::Rewrite;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use template::{Known, Template};
@@ -40,6 +43,10 @@ pub struct Workload<'a> {
     pub name: &'a str,
     /// Interception mode: `NONE`, `REDIRECT` or `TPROXY`.
     pub interception: &'a str,
+    /// Port at which Envoy answers the probes.
+    pub status_port: u16,
+    /// Probes of the Pod's containers that Envoy answers.
+    pub probes: &'a [Probe],
 }
 
 /// Function that builds the bootstrap of a Pod's Envoy.
@@ -68,13 +75,16 @@ impl Injector {
         {
             return Err(TemplateError::Value { name: traffic::value_of(name), why });
         }
+        if let Some(why) = values.get(probes::REWRITE_VALUE).and_then(|text| probes::wrong_switch(text)) {
+            return Err(TemplateError::Value { name: probes::REWRITE_VALUE, why });
+        }
         let template = Template::new(template)?;
         if let Some(unknown) = values.keys().find(|name| !is_ours(name) && !template.mentions(name)) {
             return Err(TemplateError::UnknownValue(unknown.clone()));
         }
         let revision = Revision::default().label().to_owned();
         let this = Self { template, values, bootstrap, revision };
-        this.addition(&Json::Map(Fields::new()), "", "example")?;
+        this.addition(&Json::Map(Fields::new()), ("", "example"), &Rewrite::default())?;
         Ok(this)
     }
 
@@ -98,8 +108,11 @@ impl Injector {
         if let Err(left) = rules::decide(pod, namespace) {
             return Ok(Err(left));
         }
-        let addition = self.addition(pod, namespace, owner)?;
-        let warnings = self.warnings(pod);
+        let rewrite = self.rewrite(pod);
+        let addition = self.addition(pod, (namespace, owner), &rewrite)?;
+        let mut warnings = self.warnings(pod);
+        rewrite.apply(pod);
+        warnings.extend(rewrite.warnings);
         if let Json::Map(fields) = pod {
             merge::merge(fields, addition);
         }
@@ -113,7 +126,20 @@ impl Injector {
         Vec::from_iter(dns_capture::warning(&texts(pod, "annotations")))
     }
 
-    fn addition(&self, pod: &Json, namespace: &str, owner: &str) -> Result<Json, TemplateError> {
+    /// Probes to rewrite; none if the template excludes no port for them from interception.
+    fn rewrite(&self, pod: &Json) -> Rewrite {
+        match self.template.mentions("statusPort") {
+            true => Rewrite::of(pod, &texts(pod, "annotations"), &self.values),
+            false => Rewrite::default(),
+        }
+    }
+
+    fn addition(
+        &self,
+        pod: &Json,
+        (namespace, owner): (&str, &str),
+        rewrite: &Rewrite,
+    ) -> Result<Json, TemplateError> {
         let (labels, annotations) = (texts(pod, "labels"), texts(pod, "annotations"));
         if let Some((name, why)) = traffic::wrong(|name| annotations.get(name).copied()) {
             return Err(TemplateError::Annotation { name, why });
@@ -125,10 +151,17 @@ impl Injector {
             "TPROXY" => "TPROXY",
             _ => "NONE",
         };
-        let bootstrap = (self.bootstrap)(&Workload { labels: &labels, name: owner, interception });
+        let bootstrap = (self.bootstrap)(&Workload {
+            labels: &labels,
+            name: owner,
+            interception,
+            status_port: rewrite.port,
+            probes: &rewrite.probes,
+        });
         let known = Known {
             bootstrap: &bootstrap,
             interception,
+            status_port: (!rewrite.probes.is_empty()).then_some(rewrite.port),
             revision: &self.revision,
             namespace,
             annotations: &annotations,
@@ -179,7 +212,7 @@ impl Injector {
 fn is_ours(value: &str) -> bool {
     // Pilotfish sets `tokenAudience` for templates that mount a token, and `workloadCertificates` for those
     // that label Pods.
-    matches!(value, "interception" | "tokenAudience" | "workloadCertificates")
+    matches!(value, "interception" | "tokenAudience" | "workloadCertificates" | probes::REWRITE_VALUE)
 }
 
 /// Workload of a Pod: its owner, without the suffixes that ReplicaSets and Jobs append to the name of their

@@ -45,6 +45,8 @@ pub(crate) struct Template {
 pub(crate) struct Known<'a> {
     pub(crate) bootstrap: &'a serde_json::Value,
     pub(crate) interception: &'a str,
+    /// Port of the sidecar that answers rewritten probes, if there are any.
+    pub(crate) status_port: Option<u16>,
     pub(crate) revision: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) annotations: &'a BTreeMap<&'a str, &'a str>,
@@ -75,8 +77,10 @@ impl Template {
 
     /// Renders a part of a Pod.
     pub(crate) fn render(&self, known: &Known<'_>) -> Result<Json, TemplateError> {
-        let Known { bootstrap, interception, revision, namespace, annotations, labels, values } = known;
-        let context = context! { bootstrap, interception, revision, namespace, annotations, labels, values };
+        let Known { bootstrap, interception, revision, namespace, annotations, labels, values, status_port } =
+            known;
+        let context = context! { bootstrap, interception, revision, namespace, annotations, labels, values,
+        statusPort => status_port };
         let template = self
             .environment
             .get_template("template")

@@ -1,6 +1,7 @@
 //! Traffic of a Pod that its sidecar intercepts: annotations, and parameters of the program that writes the
 //! rules.
 
+use super::probes;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -94,7 +95,7 @@ pub fn list<T: FromStr<Err = String> + Ord>(text: &str) -> Result<BTreeSet<T>, S
 /// An annotation of a Pod, and the validation of its value.
 type Annotation = (&'static str, fn(&str) -> Option<String>);
 
-const ANNOTATIONS: [Annotation; 8] = [
+const ANNOTATIONS: [Annotation; 9] = [
     ("sidecar.istio.io/interceptionMode", |text| {
         let known = ["NONE", "REDIRECT", "TPROXY"].iter().any(|mode| text.eq_ignore_ascii_case(mode));
         (!known).then(|| "neither NONE, REDIRECT nor TPROXY".to_owned())
@@ -106,12 +107,14 @@ const ANNOTATIONS: [Annotation; 8] = [
     ("traffic.sidecar.istio.io/includeInboundPorts", |text| text.parse::<Listed<Port>>().err()),
     ("traffic.sidecar.istio.io/excludeInboundPorts", |text| list::<Port>(text).err()),
     ("traffic.sidecar.istio.io/excludeInterfaces", |text| list::<Interface>(text).err()),
+    (probes::STATUS_PORT_ANNOTATION, probes::wrong_port),
 ];
 
 /// Name of the template value that an annotation overrides.
 pub(crate) fn value_of(annotation: &str) -> &str {
     match annotation.rsplit_once('/').map_or(annotation, |(_, name)| name) {
         "interceptionMode" => "interception",
+        "port" => probes::STATUS_PORT_VALUE,
         name => name,
     }
 }
