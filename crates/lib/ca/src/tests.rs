@@ -496,3 +496,27 @@ fn certificates_are_described_by_their_part() {
     assert!(signing.serial == root.serial && (20..=32).contains(&signing.serial.len()), "{signing:?}");
     assert_eq!(signing.expires, authority.expires());
 }
+
+#[test]
+fn debug_shows_no_key() {
+    let SelfSigned { certificate, key } = SelfSigned::create(now()).unwrap();
+    let texts = AuthorityPem {
+        certificate: pem("ca-cert.pem", &certificate),
+        key: pem("ca-key.pem", &key),
+        chain: None,
+        roots: None,
+    };
+    let authority = Authority::from_pem(&texts, now()).unwrap();
+    let made = SelfSigned { certificate: certificate.clone(), key: key.clone() };
+    let identity = WorkloadId { trust_domain: "cluster.local", namespace: "a", service_account: "b" };
+    let workload = authority.workload(identity, Duration::from_secs(3600), now()).unwrap();
+    let shown = format!("{texts:?}\n{:#?}\n{made:?}\n{authority:?}\n{workload:?}", texts.key);
+    assert!(shown.contains("ca-key.pem"));
+    for secret in [&key, &workload.key] {
+        let planted = secret.lines().nth(1).unwrap();
+        assert!(!shown.contains(planted), "as text: {shown}");
+        // Bytes are shown as a list of numbers.
+        let bytes = format!("{:?}", planted[..8].as_bytes());
+        assert!(!shown.contains(bytes.trim_matches(['[', ']'])), "as bytes: {shown}");
+    }
+}

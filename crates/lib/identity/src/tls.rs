@@ -7,6 +7,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
+use std::fmt;
 use std::sync::Arc;
 
 /// Error of TLS material. No message holds a part of a key.
@@ -43,12 +44,19 @@ pub enum TlsError {
 }
 
 /// A PEM text and its source.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Pem<'a> {
     /// The path for error messages.
     pub origin: &'a str,
     /// Certificates or a key; other PEM sections are ignored.
     pub text: &'a [u8],
+}
+
+/// Shows nothing of the text, which may be a key.
+impl fmt::Debug for Pem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pem").field("origin", &self.origin).finish_non_exhaustive()
+    }
 }
 
 /// The server's certificate and its key.
