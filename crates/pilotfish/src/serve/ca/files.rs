@@ -15,6 +15,11 @@ const LARGEST: u64 = 1 << 20;
 /// Name of the file with key and certificate of a self-signed authority, in one, so that they are created
 /// together.
 const SELF_SIGNED: &str = "ca.pem";
+/// Extension of the file that becomes the one of a self-signed authority. A crash may leave it; the next
+/// process that takes the lock removes it.
+const UNFINISHED: &str = "new";
+/// Extension of the file whose lock a process takes to create or replace the one of a self-signed authority.
+const LOCK: &str = "lock";
 /// Names of certificate, key, chain and roots, as Istio's plug-in CA has them.
 const ISTIO: [&str; 4] = ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-cert.pem"];
 /// Names as cert-manager has them; the chain follows the certificate.
@@ -74,10 +79,17 @@ impl AuthorityFiles {
         let at = || folder.display().to_string();
         DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(at)?;
         let path = folder.join(SELF_SIGNED);
-        if !path.try_exists().with_context(|| path.display().to_string())? {
+        let at = || path.display().to_string();
+        let is_complete =
+            || Ok::<_, io::Error>(path.try_exists()? && !path.with_extension(UNFINISHED).try_exists()?);
+        if is_complete().with_context(at)? {
+            return Ok(Self::Single(path));
+        }
+        let _lock = lock(&path)?;
+        // Another process may have been faster.
+        if !path.try_exists().with_context(at)? {
             let made = SelfSigned::create(now)?;
-            let text = format!("{}{}", made.certificate, made.key);
-            create(&path, text.as_bytes()).with_context(|| path.display().to_string())?;
+            put(&path, format!("{}{}", made.certificate, made.key).as_bytes()).with_context(at)?;
         }
         Ok(Self::Single(path))
     }
@@ -88,15 +100,7 @@ impl AuthorityFiles {
     /// When one cannot be read, or others may read the key.
     pub(super) fn read(&self) -> Result<AuthorityTexts> {
         match self {
-            Self::Single(path) => {
-                let text = read_key(path, OWNER_ONLY)?;
-                let text = text.with_context(|| format!("{} is missing", path.display()))?;
-                let pem = str::from_utf8(&text.bytes).with_context(|| text.path.clone())?;
-                let rotation = Rotation::in_pem(pem).map_err(anyhow::Error::msg);
-                let rotation = rotation.with_context(|| text.path.clone())?;
-                let (certificate, roots) = (text.clone(), Some(text.clone()));
-                Ok(AuthorityTexts { certificate, key: text, chain: None, roots, rotation })
-            }
+            Self::Single(path) => Ok(AuthorityTexts::of_state(path, read_state(path)?)),
             Self::Folder(folder) => AuthorityTexts::of(&folder.display().to_string(), |name| {
                 let path = folder.join(name);
                 if KEYS.contains(&name) {
@@ -134,6 +138,14 @@ impl AuthorityTexts {
             roots: read(roots)?,
             rotation: None,
         })
+    }
+
+    /// Returns the texts of a self-signed authority.
+    fn of_state(path: &Path, state: RootState) -> Self {
+        let text = |text: String| Text { path: path.display().to_string(), bytes: text.into_bytes() };
+        let RootState { certificate, key, roots, rotation } = state;
+        let (certificate, key, roots) = (text(certificate), text(key), Some(text(roots)));
+        Self { certificate, key, chain: None, roots, rotation }
     }
 
     /// Returns the texts with the rotation that is under way.
@@ -181,14 +193,11 @@ pub(super) fn read_state(path: &Path) -> Result<RootState> {
 /// # Errors
 /// When it cannot be written, or was changed.
 pub(super) fn replace_state(path: &Path, before: &RootState, after: &RootState) -> Result<()> {
-    let at = || path.display().to_string();
-    let new = write_new(path, after.to_pem().as_bytes()).with_context(at)?;
+    let _lock = lock(path)?;
     if read_state(path)? != *before {
-        fs::remove_file(&new).with_context(at)?;
         bail!("{} was changed in the meantime", path.display());
     }
-    fs::rename(&new, path).with_context(at)?;
-    sync_folder(path).with_context(at)
+    put(path, after.to_pem().as_bytes()).with_context(|| path.display().to_string())
 }
 
 /// Reads the file of a key; `None` if it does not exist.
@@ -226,29 +235,42 @@ fn read(path: &Path) -> Result<Option<(Text, u32)>> {
     }
 }
 
-/// Creates a file for this user only, complete or not at all. If another process was faster, its file stays.
-fn create(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = write_new(path, content)?;
-    let linked = match fs::hard_link(&new, path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        linked => linked,
-    };
-    fs::remove_file(&new)?;
-    linked?;
+/// Takes the lock that processes need to create or replace a file, and removes what another one left when it
+/// crashed with the lock. Blocks while another process has it. It ends with the file that is returned.
+///
+/// # Errors
+/// When the lock's file cannot be created or locked.
+fn lock(path: &Path) -> Result<fs::File> {
+    let name = path.with_extension(LOCK);
+    let at = || name.display().to_string();
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name);
+    let file = file.with_context(at)?;
+    file.lock().with_context(at)?;
+    let unfinished = path.with_extension(UNFINISHED);
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| unfinished.display().to_string())
+        }
+        _ => Ok(file),
+    }
+}
+
+/// Writes a file for this user only, complete or not at all, under its lock.
+fn put(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension(UNFINISHED);
+    let written = write_new(&new, content).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        // It holds a key. The first error is returned.
+        let _ = fs::remove_file(&new);
+    }
+    written?;
     sync_folder(path)
 }
 
-/// Writes a file for this user only beside the one of this path, and returns its path.
-fn write_new(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
-    file.sync_all()?;
-    Ok(new)
+    file.sync_all()
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {

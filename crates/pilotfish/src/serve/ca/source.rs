@@ -51,9 +51,7 @@ impl AuthoritySource {
             Self::Secrets(secrets) => secrets.read().await,
         }
     }
-}
 
-impl AuthoritySource {
     /// Replaces the state of a self-signed authority by the result of `change`; nothing if that is `None`.
     /// Returns the new state.
     ///

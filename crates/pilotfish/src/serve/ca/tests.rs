@@ -71,6 +71,61 @@ fn write(folder: &TempDir, made: &SelfSigned) {
     write_key(&folder.path().join("ca-key.pem"), &made.key);
 }
 
+fn names_in(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn processes_that_start_at_once_in_one_folder_share_a_root() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let start = std::sync::Barrier::new(4);
+        let open = || {
+            start.wait();
+            let now = SystemTime::now();
+            let texts = AuthorityFiles::self_signed(folder.path(), now).unwrap().read().unwrap();
+            texts.authority(now).unwrap().roots_pem()
+        };
+        let roots = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(open));
+            BTreeSet::from(threads.map(|thread| thread.join().unwrap()))
+        });
+        assert_eq!(roots.len(), 1);
+        assert_eq!(names_in(folder.path()), ["ca.lock", "ca.pem"]);
+    }
+}
+
+#[test]
+fn key_that_a_crash_left_is_removed_at_the_next_start() {
+    let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+    let unfinished = folder.path().join("ca.new");
+    for _ in 0..2 {
+        // Before there is a root, and at its replacement.
+        write_key(&unfinished, "-----BEGIN PRIVATE KEY-----\n");
+        AuthorityFiles::self_signed(folder.path(), now).unwrap().read().unwrap();
+        assert_eq!(names_in(folder.path()), ["ca.lock", "ca.pem"]);
+    }
+}
+
+#[test]
+fn state_that_was_changed_or_cannot_be_read_is_not_replaced() {
+    let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+    AuthorityFiles::self_signed(folder.path(), now).unwrap();
+    let path = folder.path().join("ca.pem");
+    let before = files::read_state(&path).unwrap();
+    let after = before.begin(Duration::from_secs(60), now).unwrap();
+    files::replace_state(&path, &before, &after).unwrap();
+    let error = files::replace_state(&path, &before, &after).unwrap_err().to_string();
+    assert!(error.contains("was changed in the meantime"), "{error}");
+    fs::write(&path, "no authority").unwrap();
+    files::replace_state(&path, &after, &before).unwrap_err();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "no authority");
+    assert_eq!(names_in(folder.path()), ["ca.lock", "ca.pem"]);
+}
+
 #[tokio::test]
 async fn self_signed_root_is_kept_for_this_user_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,7 +134,7 @@ async fn self_signed_root_is_kept_for_this_user_only() {
     let path = data.join("ca.pem");
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(&data).unwrap().mode() & 0o777, 0o700);
-    assert_eq!(fs::read_dir(&data).unwrap().count(), 1, "no other file is left");
+    assert_eq!(names_in(&data), ["ca.lock", "ca.pem"]);
     let (second, _) = open("self-signed", &data).await.unwrap();
     assert_eq!(first.roots_pem(), second.roots_pem(), "a restart keeps the root");
     for mode in [0o640, 0o604, 0o660] {
@@ -160,7 +215,7 @@ async fn rotation_of_the_kept_root_goes_on_after_a_restart_and_ends_with_the_new
     let error = rotate::file(folder.path(), overlap, now).await.unwrap_err();
     assert!(format!("{error:#}").contains("a rotation of the root is under way"), "{error:#}");
     assert_eq!(fs::metadata(folder.path().join("ca.pem")).unwrap().mode() & 0o777, 0o600);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
+    assert_eq!(names_in(folder.path()), ["ca.lock", "ca.pem"]);
     let mut followed = ca.follow();
     step(&mut reload, now).await;
     let both = ca.roots_pem();
