@@ -360,7 +360,7 @@ async fn two_stock_envoys_speak_mutual_tls_while_their_authority_changes() {
     let tally = load.stop().await;
     assert_eq!(tally.keys().collect::<Vec<_>>(), ["web"], "requests failed: {tally:?}");
     for page in ["/debug/config_dump?proxyID=web.shop", "/debug/syncz", "/metrics"] {
-        let shown = mesh.pilotfish.page(page).await.unwrap_or_default();
-        assert!(!shown.contains("PRIVATE KEY"), "{page}");
+        let shown = mesh.pilotfish.page(page).await.unwrap();
+        assert!(!shown.is_empty() && !shown.contains("PRIVATE KEY"), "{page}");
     }
 }
