@@ -3,7 +3,9 @@
 use pilotfish_model::World;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate::Proxy;
-use pilotfish_xds::{CollectionState, ConnectError, PeerInfo, PrivateSecret, SecretsChanged};
+use pilotfish_xds::{
+    CertificateStatus, CollectionState, ConnectError, PeerInfo, PrivateSecret, SecretsChanged,
+};
 use std::sync::Arc;
 
 /// Client that connects, as far as it is accepted.
@@ -52,6 +54,11 @@ pub trait ClientState: Send + Sync {
 
     /// Secret that this feature makes for the client, if the name is one of its.
     fn private_secret(&self, _name: &str, _changed: &SecretsChanged) -> Option<PrivateSecret> {
+        None
+    }
+
+    /// Certificate that this feature made for the client.
+    fn workload_certificate(&self) -> Option<CertificateStatus> {
         None
     }
 

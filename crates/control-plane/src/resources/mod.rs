@@ -186,6 +186,10 @@ impl xds::ResourceSource for Resources {
         made.unwrap_or(xds::PrivateSecret::Absent)
     }
 
+    fn workload_certificate(&self, client: &Self::Client) -> Option<xds::CertificateStatus> {
+        client.states.iter().find_map(|state| state.workload_certificate())
+    }
+
     fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(self.translator.snapshot())
     }

@@ -28,7 +28,7 @@ pub use history::{Change, Changed, History, Outcome, Refusals};
 pub use live::{ChangeProgress, Latency, Overview, Sample};
 pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity};
 pub use process::{GuardAcceptance, LogFilter, Memory, MemoryKind, Profile, ThreadTime};
-pub use proxies::{Proxy, ProxyType, Rejection, State};
+pub use proxies::{Proxy, ProxyCertificate, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};
 pub use status::{Refusal, Status};
 pub use verdict::{Cause, CauseKind, PlaneLevel, PlaneVerdict};

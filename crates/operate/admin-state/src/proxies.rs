@@ -1,7 +1,9 @@
 //! Connected proxies, as shown to operators.
 
 use super::text;
-use pilotfish_api::v1::{Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, State};
+use pilotfish_api::v1::{
+    Failure, FailureKind, NotAcknowledged, Proxy, ProxyCertificate, ProxyType, Rejection, State,
+};
 use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::control::time;
 use pilotfish_control_plane::likely_causes::{self, Refused};
@@ -75,6 +77,7 @@ pub(super) fn proxy(connection: &ConnectionStatus, current: u64) -> Proxy {
         version: version(connection),
         address: connection.peer.address.to_string(),
         identities: connection.peer.identities.clone(),
+        certificate: certificate(connection),
         connected_at: time(connection.connected_at),
         protocol: match connection.protocol {
             Protocol::Delta => "delta".into(),
@@ -83,6 +86,21 @@ pub(super) fn proxy(connection: &ConnectionStatus, current: u64) -> Proxy {
         state: types.iter().map(|ty| ty.state).max().unwrap_or_default(),
         revision: types.iter().map(|ty| ty.revision).min().unwrap_or_default(),
         types,
+    }
+}
+
+/// Returns the certificate that was made for the proxy, or else the one with which it connected.
+fn certificate(connection: &ConnectionStatus) -> Option<ProxyCertificate> {
+    let shown = |identity: &str, expires, source: &str| ProxyCertificate {
+        identity: identity.to_owned(),
+        expires: time(expires),
+        source: source.to_owned(),
+    };
+    let peer = &connection.peer;
+    match (&connection.certificate, peer.identities.first(), peer.certificate_expires) {
+        (Some(made), ..) => Some(shown(&made.identity, made.expires, "sds")),
+        (None, Some(identity), Some(expires)) => Some(shown(identity, expires, "connection")),
+        _ => None,
     }
 }
 

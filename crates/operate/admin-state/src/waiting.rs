@@ -324,6 +324,7 @@ pub(super) mod tests {
             client: ClientId(id),
             node: ClientNode::from(&node),
             peer: PeerInfo::default(),
+            certificate: None,
             connected_at: SystemTime::UNIX_EPOCH,
             protocol: Protocol::Delta,
             types: types.into(),

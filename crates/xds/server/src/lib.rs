@@ -54,8 +54,8 @@ pub use server::{
     ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig, UnaryAnswer, UnaryMethod,
 };
 pub use source::{
-    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held, PeerInfo, PrivateSecret,
-    Publication, Resource, ResourceSource, SecretsChanged, Snapshot, ViewId,
+    CertificateStatus, Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held,
+    PeerInfo, PrivateSecret, Publication, Resource, ResourceSource, SecretsChanged, Snapshot, ViewId,
 };
 pub use status::{
     Concerned, ConnectionStatus, Lacking, Names, Progress, Rejection, SubscribedNames, TypeStatus,

@@ -8,6 +8,7 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Set of resources that a client sees of one type, interned by the source: equal views see equal resources.
 /// A number is never reused for another view, since a stream follows a move of its client a little later than
@@ -125,14 +126,25 @@ pub struct PeerInfo {
     pub identities: Vec<String>,
     /// Cluster whose API server issued the identities, if known.
     pub cluster: Option<Arc<str>>,
+    /// End of the certificate that proved the identities, if one did.
+    pub certificate_expires: Option<SystemTime>,
 }
 
 impl Default for PeerInfo {
     /// A client without identity at the unspecified address.
     fn default() -> Self {
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        Self { address, is_forwarded: false, identities: Vec::new(), cluster: None }
+        let (identities, cluster, certificate_expires) = (Vec::new(), None, None);
+        Self { address, is_forwarded: false, identities, cluster, certificate_expires }
     }
+}
+
+/// Certificate of a client's workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateStatus {
+    /// SPIFFE id.
+    pub identity: Arc<str>,
+    pub expires: SystemTime,
 }
 
 /// Reason to refuse a client.
@@ -220,6 +232,11 @@ pub trait ResourceSource: Send + Sync + 'static {
         _changed: &SecretsChanged,
     ) -> PrivateSecret {
         PrivateSecret::Absent
+    }
+
+    /// Certificate of the client's workload that the source made, for status pages.
+    fn workload_certificate(&self, _client: &Self::Client) -> Option<CertificateStatus> {
+        None
     }
 
     /// True if a type that is not an xDS type is served to the client, as a collection. Called once for each

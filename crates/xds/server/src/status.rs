@@ -4,7 +4,7 @@ use crate::mark::Types;
 use crate::protocol::Protocol;
 use crate::protocol::node::ClientNode;
 use crate::resources::NameSet;
-use crate::source::{ClientId, PeerInfo, ViewId};
+use crate::source::{CertificateStatus, ClientId, PeerInfo, ViewId};
 use enum_map::EnumMap;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeMap;
@@ -89,6 +89,8 @@ pub struct ConnectionStatus {
     pub node: ClientNode,
     /// Its address, metadata and identities.
     pub peer: PeerInfo,
+    /// Certificate of its workload, if it was made here.
+    pub certificate: Option<CertificateStatus>,
     /// Time at which its first request was accepted.
     pub connected_at: SystemTime,
     /// Delta or state of the world.

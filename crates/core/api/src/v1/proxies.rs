@@ -18,6 +18,9 @@ pub struct Proxy {
     pub address: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<String>,
+    /// Certificate of its workload, if it was made here or shown by the proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<ProxyCertificate>,
     /// Time of its connection, RFC 3339.
     pub connected_at: String,
     /// Variant of xDS: `delta` or `sotw`.
@@ -28,6 +31,18 @@ pub struct Proxy {
     pub revision: u64,
     /// Subscribed types, in the order in which they are sent.
     pub types: Vec<ProxyType>,
+}
+
+/// Certificate of a proxy's workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxyCertificate {
+    /// SPIFFE id, such as `spiffe://cluster.local/ns/shop/sa/web`.
+    pub identity: String,
+    /// End of its validity, RFC 3339.
+    pub expires: String,
+    /// How it is known: `sds` if it was sent to the proxy, `connection` if the proxy connected with it.
+    pub source: String,
 }
 
 /// Subscription and responses of one resource type.

@@ -9,7 +9,7 @@ use crate::time::about;
 use clap::{Args, ValueEnum};
 use pilotfish_api::causes;
 use pilotfish_api::counted;
-use pilotfish_api::v1::{Page, Proxy, ProxyType, State};
+use pilotfish_api::v1::{Page, Proxy, ProxyCertificate, ProxyType, State};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -140,6 +140,7 @@ fn one(proxy: &Proxy, screen: &Screen) -> String {
         screen.paint(&proxy.state.to_string(), colour_of(proxy.state)),
         proxy.revision
     );
+    let certificate = proxy.certificate.as_ref().map(certificate).unwrap_or_default();
     for (name, value) in [
         ("connection", &proxy.connection),
         ("kind", &proxy.kind),
@@ -149,6 +150,7 @@ fn one(proxy: &Proxy, screen: &Screen) -> String {
         ("connected", &proxy.connected_at),
         ("protocol", &proxy.protocol),
         ("identities", &proxy.identities.join(", ")),
+        ("certificate", &certificate),
     ] {
         if !value.is_empty() {
             let _ = writeln!(out, "  {name:<11} {value}");
@@ -185,6 +187,17 @@ fn one(proxy: &Proxy, screen: &Screen) -> String {
         }
     }
     out
+}
+
+/// Identity of a certificate with its expiry.
+fn certificate(certificate: &ProxyCertificate) -> String {
+    let ProxyCertificate { identity, expires, source } = certificate;
+    let source = match source.as_str() {
+        "sds" => "sent over SDS",
+        "connection" => "of its connection",
+        other => other,
+    };
+    format!("{identity} until {expires}, {source}")
 }
 
 fn colour_of(state: State) -> Colour {
@@ -274,8 +287,14 @@ mod tests {
 
     #[test]
     fn one_proxy_is_shown_with_its_own_words() {
-        let text = one(&proxy(), &Screen::plain());
+        let certificate = ProxyCertificate {
+            identity: "spiffe://cluster.local/ns/shop/sa/web".into(),
+            expires: "2026-01-02T00:00:00Z".into(),
+            source: "sds".into(),
+        };
+        let text = one(&Proxy { certificate: Some(certificate), ..proxy() }, &Screen::plain());
         for part in [
+            "  certificate spiffe://cluster.local/ns/shop/sa/web until 2026-01-02T00:00:00Z, sent over SDS\n",
             "web-0.shop  rejected  revision 7",
             "  no such filter\n",
             "  made by: EnvoyFilter shop/bad\n",

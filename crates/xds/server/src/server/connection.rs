@@ -345,7 +345,9 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         {
             self.ends = Some(self.ends.map_or(end, |known| known.min(end)));
         }
-        let peer = PeerInfo { address: self.peer, is_forwarded, identities, cluster };
+        let by_certificate = matches!(&self.client, Some(TlsClient { certificate: Ok(_), .. }));
+        let certificate_expires = until.filter(|_| by_certificate);
+        let peer = PeerInfo { address: self.peer, is_forwarded, identities, cluster, certificate_expires };
         let place = match self.port.stream(self.peer.ip(), &peer) {
             Ok(place) => place,
             Err(error) => return self.refuse(&error.into(), respond),

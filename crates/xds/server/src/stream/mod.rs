@@ -420,6 +420,7 @@ impl<S: ResourceSource> Stream<S> {
             client: connected.number,
             node: ClientNode::new(&connected.node),
             peer: self.peer.clone(),
+            certificate: self.fanout.source.workload_certificate(&connected.client),
             connected_at: connected.at,
             protocol: self.protocol,
             types: types.collect(),

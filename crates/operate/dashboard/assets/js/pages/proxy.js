@@ -76,8 +76,14 @@ function summary(proxy) {
     ["Cluster", proxy.cluster],
     ["Protocol", proxy.protocol],
     ["Identities", proxy.identities?.join(", ")],
+    ["Certificate", proxy.certificate && certificate(proxy.certificate)],
     ["Connection", proxy.connection],
   ]);
+}
+
+function certificate({ identity, expires, source }) {
+  const end = h("time", { datetime: expires }, format.time(expires));
+  return h("span", {}, `${identity} until `, end, source === "sds" ? ", sent over SDS" : ", of its connection");
 }
 
 function rejection({ name, rejection }) {
