@@ -206,6 +206,12 @@ impl Authority {
         all.map(|(role, certificate)| CertificateInfo::of(role, certificate)).collect()
     }
 
+    /// True if certificates of both have the same issuer and chain; their roots may differ.
+    #[must_use]
+    pub fn has_chain_of(&self, other: &Self) -> bool {
+        self.signing == other.signing && self.chain == other.chain
+    }
+
     /// Returns the expiry of the certificate that signs.
     #[must_use]
     pub fn expires(&self) -> SystemTime {

@@ -6,6 +6,7 @@ pub(super) mod roots;
 pub(crate) mod rotate;
 mod secrets;
 pub(crate) mod service;
+mod signers;
 mod source;
 mod view;
 

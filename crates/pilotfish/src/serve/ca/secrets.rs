@@ -23,7 +23,7 @@ use pilotfish_proto::any;
 use pilotfish_proto::envoy::config::core::v3::DataSource;
 use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3 as tls;
-use pilotfish_xds::{ConnectError, PrivateSecret, Resource, SecretsChanged};
+use pilotfish_xds::{CertificateStatus, ConnectError, PrivateSecret, Resource, SecretsChanged};
 use prost::Message;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -51,12 +51,43 @@ pub(crate) struct WorkloadSecrets {
 /// Clients that have read a Secret.
 struct Clients {
     by_number: HashMap<u64, Entry>,
-    /// Clients by the time at which their certificate is made.
-    queue: BTreeSet<(Instant, u64)>,
+    queue: Queue,
     next_number: u64,
     /// Authority that the Secrets are of.
     authority: Arc<Authority>,
     roots: Arc<Resource>,
+}
+
+/// Clients by the time at which their certificate is made.
+#[derive(Default)]
+struct Queue {
+    /// Those without a certificate: they cannot serve yet, so they come first.
+    new: BTreeSet<(Instant, u64)>,
+    /// Those with one, which is valid for as long again as it has been.
+    renewals: BTreeSet<(Instant, u64)>,
+}
+
+impl Queue {
+    fn of(&mut self, certificate: &PrivateSecret) -> &mut BTreeSet<(Instant, u64)> {
+        match certificate {
+            PrivateSecret::Is(_) => &mut self.renewals,
+            PrivateSecret::NotYet | PrivateSecret::Absent => &mut self.new,
+        }
+    }
+
+    /// Takes the first client that is due.
+    fn pop(&mut self, now: Instant) -> Option<u64> {
+        let first = |queue: &mut BTreeSet<(Instant, u64)>| match queue.first() {
+            Some((due, _)) if *due <= now => queue.pop_first(),
+            _ => None,
+        };
+        first(&mut self.new).or_else(|| first(&mut self.renewals)).map(|(_, number)| number)
+    }
+
+    /// Returns the earliest time.
+    fn next(&self) -> Option<Instant> {
+        [self.new.first(), self.renewals.first()].into_iter().flatten().map(|(due, _)| *due).min()
+    }
 }
 
 struct Entry {
@@ -64,6 +95,8 @@ struct Entry {
     address: IpAddr,
     changed: SecretsChanged,
     certificate: PrivateSecret,
+    /// End of the certificate.
+    expires: Option<SystemTime>,
     /// Place in the queue; `None` before the certificate is requested, and while it is being made.
     due: Option<Instant>,
     is_requested: bool,
@@ -82,7 +115,7 @@ impl WorkloadSecrets {
         let authority = service.ca().authority.load_full();
         let clients = Clients {
             by_number: HashMap::new(),
-            queue: BTreeSet::new(),
+            queue: Queue::default(),
             next_number: 0,
             roots: roots(&authority),
             authority,
@@ -96,7 +129,6 @@ impl WorkloadSecrets {
     }
 
     async fn run(self: Arc<Self>) -> Result<()> {
-        let processors = self.service.processors();
         loop {
             let now = Instant::now();
             self.follow_authority(now);
@@ -108,19 +140,18 @@ impl WorkloadSecrets {
                 }
                 continue;
             };
-            let processor = processors.clone().acquire_owned().await?;
+            let turn = self.service.signers().for_sds().await?;
             let this = self.clone();
             let make = move || this.make(&order, Instant::now(), SystemTime::now());
             tokio::task::spawn_blocking(make).await?;
-            drop(processor);
+            drop(turn);
         }
     }
 
     /// Takes the first certificate that is due out of the queue.
     pub(super) fn next(&self, now: Instant) -> Option<Order> {
         let mut clients = self.clients.lock();
-        let (due, number) = clients.queue.first().copied().filter(|(due, _)| *due <= now)?;
-        clients.queue.remove(&(due, number));
+        let number = clients.queue.pop(now)?;
         let entry = clients.by_number.get_mut(&number)?;
         entry.due = None;
         Some(Order { number, identity: entry.identity.clone(), address: entry.address })
@@ -129,7 +160,7 @@ impl WorkloadSecrets {
     /// Returns the time until the queue or the authority has to be looked at again.
     fn wait(&self, now: Instant) -> Duration {
         let clients = self.clients.lock();
-        let due = clients.queue.first().map(|(due, _)| due.saturating_duration_since(now));
+        let due = clients.queue.next().map(|due| due.saturating_duration_since(now));
         due.map_or(POLL_INTERVAL, |due| due.min(POLL_INTERVAL))
     }
 
@@ -148,11 +179,13 @@ impl WorkloadSecrets {
             );
         }
         let mut clients = self.clients.lock();
+        let Clients { by_number, queue, .. } = &mut *clients;
         // It may have disconnected meanwhile.
-        let Some(entry) = clients.by_number.get_mut(&order.number) else { return };
+        let Some(entry) = by_number.get_mut(&order.number) else { return };
         let wait = match made {
             Ok(made) => {
                 entry.certificate = PrivateSecret::Is(Arc::new(certificate(&made)));
+                entry.expires = Some(made.expires);
                 made.expires.duration_since(wall_time).unwrap_or_default() / 2
             }
             // Beyond a limit a client waits for its first certificate: without it, Envoy would continue
@@ -168,12 +201,13 @@ impl WorkloadSecrets {
         let due = now + wait.max(SHORTEST);
         entry.due = Some(due);
         let changed = entry.changed.clone();
-        clients.queue.insert((due, order.number));
+        queue.of(&entry.certificate).insert((due, order.number));
         drop(clients);
         changed.announce();
     }
 
-    /// Announces new roots, and puts all clients first in the queue, if another authority is in force.
+    /// Follows the authority in force: announces changed roots, and has all certificates made again if it signs
+    /// with another certificate or chain.
     pub(super) fn follow_authority(&self, now: Instant) {
         let authority = self.service.ca().authority.load_full();
         let mut clients = self.clients.lock();
@@ -181,16 +215,21 @@ impl WorkloadSecrets {
             return;
         }
         let Clients { by_number, queue, roots: sent, authority: followed, .. } = &mut *clients;
-        *sent = roots(&authority);
-        *followed = authority;
-        queue.clear();
-        for (number, entry) in by_number.iter_mut() {
-            if let Some(due) = &mut entry.due {
-                *due = now;
-                queue.insert((now, *number));
+        let new_roots = roots(&authority);
+        let has_new_roots = new_roots.version != sent.version;
+        *sent = new_roots;
+        if !authority.has_chain_of(followed) {
+            *queue = Queue::default();
+            for (number, entry) in by_number.iter_mut() {
+                if let Some(due) = &mut entry.due {
+                    *due = now;
+                    queue.of(&entry.certificate).insert((now, *number));
+                }
             }
         }
-        let changed: Vec<_> = by_number.values().map(|entry| entry.changed.clone()).collect();
+        *followed = authority;
+        let entries = by_number.values().filter(|_| has_new_roots);
+        let changed: Vec<_> = entries.map(|entry| entry.changed.clone()).collect();
         drop(clients);
         changed.iter().for_each(SecretsChanged::announce);
     }
@@ -209,6 +248,7 @@ impl WorkloadSecrets {
             address: client.address,
             changed: changed.clone(),
             certificate: PrivateSecret::NotYet,
+            expires: None,
             due: None,
             is_requested: false,
         });
@@ -218,16 +258,23 @@ impl WorkloadSecrets {
         if !std::mem::replace(&mut entry.is_requested, true) {
             let now = Instant::now();
             entry.due = Some(now);
-            queue.insert((now, client.number));
+            queue.of(&entry.certificate).insert((now, client.number));
             self.entered.notify_one();
         }
         entry.certificate.clone()
     }
 
+    /// Returns the identity and expiry of the certificate that a client was sent.
+    fn status(&self, number: u64) -> Option<CertificateStatus> {
+        let clients = self.clients.lock();
+        let entry = clients.by_number.get(&number)?;
+        Some(CertificateStatus { identity: entry.identity.clone(), expires: entry.expires? })
+    }
+
     fn leave(&self, number: u64) {
         let mut clients = self.clients.lock();
-        if let Some(Entry { due: Some(due), .. }) = clients.by_number.remove(&number) {
-            clients.queue.remove(&(due, number));
+        if let Some(Entry { due: Some(due), certificate, .. }) = clients.by_number.remove(&number) {
+            clients.queue.of(&certificate).remove(&(due, number));
         }
     }
 }
@@ -277,6 +324,10 @@ impl ClientState for WorkloadClient {
 
     fn private_secret(&self, name: &str, changed: &SecretsChanged) -> Option<PrivateSecret> {
         Some(self.secrets.read(self, name, changed))
+    }
+
+    fn workload_certificate(&self) -> Option<CertificateStatus> {
+        self.secrets.status(self.number)
     }
 }
 

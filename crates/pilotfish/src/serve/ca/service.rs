@@ -1,6 +1,7 @@
 //! `istio.v1.auth.IstioCertificateService/CreateCertificate`: signs for the identity that a client proved.
 
 use super::Ca;
+use super::signers::Signers;
 use bytes::Bytes;
 use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_admission::{LogLimit, TokenBucket, TokenBuckets, network_of};
@@ -13,9 +14,7 @@ use pilotfish_xds::{Limit, Recorder, UnaryAnswer, UnaryMethod};
 use prost::Message;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::{Duration, SystemTime};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -65,14 +64,12 @@ pub(crate) struct CaService {
     recorder: Arc<PrometheusRecorder>,
     identities: TokenBuckets<String>,
     addresses: TokenBuckets<IpAddr>,
-    /// Limits the processors that sign at a time, so that streams go on during a storm of requests.
-    processors: Arc<Semaphore>,
+    signers: Signers,
     log: LogLimit,
 }
 
 impl CaService {
     pub(crate) fn new(ca: Arc<Ca>, shared: Arc<Shared>, recorder: Arc<PrometheusRecorder>) -> Self {
-        let processors = available_parallelism().map_or(1, |all| (all.get() / 2).max(1));
         Self {
             ca,
             shared,
@@ -85,7 +82,7 @@ impl CaService {
                 ADDRESS_CERTIFICATES,
                 ADDRESS_CERTIFICATES * 10,
             )),
-            processors: Arc::new(Semaphore::new(processors)),
+            signers: Signers::default(),
             log: LogLimit::default(),
         }
     }
@@ -120,7 +117,7 @@ impl CaService {
         csr: String,
         lifetime: Duration,
     ) -> Result<Result<Vec<String>, SignError>, Status> {
-        let turn = Arc::clone(&self.processors).acquire_owned().await;
+        let turn = self.signers.for_request().await;
         let turn = turn.map_err(|error| Status::internal(error.to_string()))?;
         let authority = self.ca.authority.load_full();
         let signing = tokio::task::spawn_blocking(move || {
@@ -159,9 +156,8 @@ impl CaService {
         Ok(made)
     }
 
-    /// Processors that sign at a time.
-    pub(super) fn processors(&self) -> Arc<Semaphore> {
-        self.processors.clone()
+    pub(super) fn signers(&self) -> &Signers {
+        &self.signers
     }
 
     pub(crate) fn ca(&self) -> &Arc<Ca> {
