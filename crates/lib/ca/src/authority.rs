@@ -1,6 +1,7 @@
 //! The authority: a key, the certificates that lead from it to the roots, and signing.
 
 use crate::key::AuthorityKey;
+use crate::verification::verify;
 use crate::{AuthorityError, CertificateRequest, SignError};
 use pilotfish_identity::{Pem, WorkloadId};
 use rcgen::{
@@ -9,14 +10,13 @@ use rcgen::{
 };
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
-use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -71,7 +71,7 @@ pub struct CertificateInfo {
 }
 
 impl CertificateInfo {
-    fn of(role: CertificateRole, der: &CertificateDer<'_>) -> Result<Self, String> {
+    pub(crate) fn of(role: CertificateRole, der: &CertificateDer<'_>) -> Result<Self, String> {
         let parsed = parse(der)?;
         let serial = parsed.tbs_certificate.serial.to_str_radix(16);
         Ok(Self { role, subject: parsed.subject().to_string(), serial, expires: expiry(der)? })
@@ -102,18 +102,18 @@ impl Authority {
     /// When a text cannot be used, texts do not belong together, or a certificate has expired.
     pub fn from_pem(texts: &AuthorityPem<'_>, now: SystemTime) -> Result<Self, AuthorityError> {
         let own = texts.certificate;
-        let mut chain = certificates(own)?;
+        let mut chain = certificates_in(own)?;
         let key = AuthorityKey::from_pem(texts.key)?;
         let (is_self_signed, expires) = check_signing(own, chain.first(), &key, texts.key.origin)?;
         let signing =
             chain.first().cloned().ok_or_else(|| AuthorityError::NoCertificate(own.origin.into()))?;
         let roots = match texts.roots {
-            Some(roots) => certificates(roots)?,
+            Some(roots) => certificates_in(roots)?,
             None if is_self_signed => vec![signing.clone()],
             None => return Err(AuthorityError::NoRoot(own.origin.into())),
         };
         if let Some(more) = texts.chain {
-            chain.extend(certificates(more)?);
+            chain.extend(certificates_in(more)?);
         }
         let mut seen = BTreeSet::new();
         chain.retain(|certificate| !roots.contains(certificate) && seen.insert(certificate.to_vec()));
@@ -231,10 +231,8 @@ impl Authority {
         lifetime: Duration,
         now: SystemTime,
     ) -> Result<CertificateDer<'static>, SignError> {
-        let WorkloadId { trust_domain, namespace, service_account } = identity;
-        let uri = format!("spiffe://{trust_domain}/ns/{namespace}/sa/{service_account}");
         let mut params = self.params(lifetime, now)?;
-        params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
+        params.subject_alt_names = vec![SanType::URI(identity.to_string().try_into()?)];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         Ok(params.signed_by(key, &self.issuer)?.der().clone())
@@ -271,16 +269,7 @@ impl Authority {
         let key = KeyPair::generate().map_err(|error| error.to_string())?;
         let lifetime = Duration::from_secs(3600);
         let leaf = self.leaf(&key, identity, lifetime, now).map_err(|error| error.to_string())?;
-        let anchors: Result<Vec<_>, _> = self.roots.iter().map(anchor_from_trusted_cert).collect();
-        let anchors = anchors.map_err(|error| format!("a root: {error}"))?;
-        let leaf = EndEntityCert::try_from(&leaf).map_err(|error| error.to_string())?;
-        let time = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
-        let algorithms = webpki::ALL_VERIFICATION_ALGS;
-        for usage in [KeyUsage::client_auth(), KeyUsage::server_auth()] {
-            leaf.verify_for_usage(algorithms, &anchors, &self.chain, time, usage, None, None)
-                .map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        verify(&leaf, &self.chain, &self.roots, now)
     }
 }
 
@@ -311,11 +300,11 @@ fn check_signing(
     Ok((is_self_signed, expiry(der).map_err(|reason| fail(&reason))?))
 }
 
-fn certificate_error(origin: &str, reason: String) -> AuthorityError {
+pub(crate) fn certificate_error(origin: &str, reason: String) -> AuthorityError {
     AuthorityError::Certificate { origin: origin.to_owned(), reason }
 }
 
-fn certificates(pem: Pem<'_>) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
+pub(crate) fn certificates_in(pem: Pem<'_>) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.text).collect();
     let found = found.map_err(|error| certificate_error(pem.origin, error.to_string()))?;
     match found.is_empty() {
@@ -324,12 +313,12 @@ fn certificates(pem: Pem<'_>) -> Result<Vec<CertificateDer<'static>>, AuthorityE
     }
 }
 
-fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
     let (rest, parsed) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
     if rest.is_empty() { Ok(parsed) } else { Err("bytes follow the certificate".into()) }
 }
 
-fn expiry(der: &CertificateDer<'_>) -> Result<SystemTime, String> {
+pub(crate) fn expiry(der: &CertificateDer<'_>) -> Result<SystemTime, String> {
     let end = parse(der)?.validity().not_after.timestamp();
     // An authority that expired before 1970 has expired.
     Ok(UNIX_EPOCH + Duration::from_secs(u64::try_from(end).unwrap_or_default()))
@@ -342,7 +331,7 @@ fn alt_name(name: &str) -> Result<SanType, SignError> {
     }
 }
 
-fn pem_of(certificate: &CertificateDer<'_>) -> String {
+pub(crate) fn pem_of(certificate: &CertificateDer<'_>) -> String {
     let section = pem::Pem::new("CERTIFICATE", certificate.as_ref());
     pem::encode_config(&section, pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF))
 }

@@ -74,6 +74,48 @@ pub enum RequestError {
     /// The request is not signed with its own key.
     #[error("the signature of the certificate request does not match its key")]
     Signature,
+    /// The request claims another identity than the proven one, or more.
+    #[error(
+        "others sign the certificate request as it is, so it must hold the SPIFFE ID of the client and \
+         nothing else: {0}"
+    )]
+    Claims(&'static str),
+}
+
+/// A certificate that another authority issued is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuedError {
+    /// The answer is empty.
+    #[error("there is no certificate in the answer")]
+    NoCertificate,
+    /// The answer has one text only.
+    #[error("there are no roots in the answer")]
+    NoRoots,
+    /// A certificate cannot be parsed.
+    #[error("a certificate cannot be parsed: {0}")]
+    Malformed(String),
+    /// It would be of no use to the one who has the requested key.
+    #[error("the certificate is for another key than the request's")]
+    Key,
+    /// Its names are not one SPIFFE id.
+    #[error("the names of the certificate are not one SPIFFE id: {0}")]
+    Names(String),
+    /// It is for somebody else.
+    #[error("the certificate is for {proven}, and not for {expected}")]
+    Identity {
+        expected: String,
+        /// Identity in the certificate.
+        proven: String,
+    },
+    /// It is valid for too long.
+    #[error(
+        "the certificate is valid for {} seconds, longer than the maximum of {} seconds",
+        validity.as_secs(), longest.as_secs()
+    )]
+    Lifetime { validity: Duration, longest: Duration },
+    /// Peers that trust the roots would reject it.
+    #[error("the certificate does not verify with the roots: {0}")]
+    Chain(String),
 }
 
 /// A certificate is not signed.

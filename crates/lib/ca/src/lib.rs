@@ -13,6 +13,8 @@
 mod authority;
 mod bundle;
 mod error;
+mod external;
+mod issued;
 mod key;
 mod lifetime;
 mod request;
@@ -21,12 +23,17 @@ mod self_signed;
 mod serving;
 #[cfg(test)]
 mod tests;
+mod verification;
+mod workload_key;
 
 pub use authority::{Authority, AuthorityPem, CertificateInfo, CertificateRole, WorkloadCertificate};
 pub use bundle::join_roots;
-pub use error::{AuthorityError, RequestError, SignError};
+pub use error::{AuthorityError, IssuedError, RequestError, SignError};
+pub use external::ExternalAuthority;
+pub use issued::{IssuedCertificate, first_expiry};
 pub use lifetime::Lifetimes;
 pub use request::{CertificateRequest, MAX_REQUEST_BYTES};
 pub use rotation::{RootState, Rotation, RotationStage};
 pub use self_signed::SelfSigned;
 pub use serving::Serving;
+pub use workload_key::WorkloadKey;

@@ -1,9 +1,12 @@
 //! Certificate requests (PKCS#10) of workloads.
 
 use crate::RequestError;
+use pilotfish_identity::WorkloadId;
 use rcgen::SubjectPublicKeyInfo;
 use std::ops::RangeInclusive;
 use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::cri_attributes::ParsedCriAttribute;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::{
     OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA384WITHRSA, OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256,
     OID_SIG_ECDSA_WITH_SHA384,
@@ -33,6 +36,21 @@ impl CertificateRequest {
     /// # Errors
     /// When it is too long or malformed, has another type of key, or is signed by another key.
     pub fn from_pem(text: &str) -> Result<Self, RequestError> {
+        Self::read(text, |_| Ok(()))
+    }
+
+    /// Parses a request that others sign as it is: it must hold this identity, and no other name or extension.
+    ///
+    /// # Errors
+    /// As [`from_pem`](Self::from_pem), and when it claims anything else.
+    pub fn from_pem_claiming(text: &str, identity: WorkloadId<'_>) -> Result<Self, RequestError> {
+        Self::read(text, |request| check_claims(request, &identity.to_string()))
+    }
+
+    fn read(
+        text: &str,
+        check: impl FnOnce(&X509CertificationRequest<'_>) -> Result<(), RequestError>,
+    ) -> Result<Self, RequestError> {
         if text.len() > MAX_REQUEST_BYTES {
             return Err(RequestError::TooLong(MAX_REQUEST_BYTES));
         }
@@ -45,6 +63,7 @@ impl CertificateRequest {
         if !rest.is_empty() || request.signature_value.unused_bits != 0 {
             return Err(RequestError::Malformed);
         }
+        check(&request)?;
         // The library verifies signatures of other algorithms as well, as RSA with SHA-1.
         let algorithms = [
             OID_SIG_ECDSA_WITH_SHA256,
@@ -66,4 +85,28 @@ impl CertificateRequest {
         request.verify_signature().map_err(|_| RequestError::Signature)?;
         Ok(Self { key })
     }
+}
+
+/// Checks that a request claims an identity and nothing else. Istio's agent sets an empty organization.
+fn check_claims(request: &X509CertificationRequest<'_>, identity: &str) -> Result<(), RequestError> {
+    let info = &request.certification_request_info;
+    if info.subject.iter_attributes().any(|attribute| !attribute.attr_value().data.is_empty()) {
+        return Err(RequestError::Claims("it has a subject"));
+    }
+    let mut is_named = false;
+    for attribute in info.iter_attributes() {
+        let ParsedCriAttribute::ExtensionRequest(requested) = attribute.parsed_attribute() else {
+            return Err(RequestError::Claims("it has another attribute than extensions"));
+        };
+        for extension in &requested.extensions {
+            let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() else {
+                return Err(RequestError::Claims("it has another extension than alternative names"));
+            };
+            if is_named || names.general_names != [GeneralName::URI(identity)] {
+                return Err(RequestError::Claims("its alternative names are others"));
+            }
+            is_named = true;
+        }
+    }
+    if is_named { Ok(()) } else { Err(RequestError::Claims("it has no alternative name")) }
 }

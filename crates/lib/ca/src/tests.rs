@@ -520,3 +520,168 @@ fn debug_shows_no_key() {
         assert!(!shown.contains(bytes.trim_matches(['[', ']'])), "as bytes: {shown}");
     }
 }
+
+/// A root with an authority of it.
+fn authority() -> (Made, Authority) {
+    let root = root();
+    let authority = load(&root.certificate, &root.key.serialize_pem(), None, None).unwrap();
+    (root, authority)
+}
+
+#[test]
+fn a_client_accepts_the_certificate_of_its_key_and_no_other() {
+    let (_, authority) = authority();
+    let (_, stranger) = self::authority();
+    let [key, other] = [WorkloadKey::create().unwrap(), WorkloadKey::create().unwrap()];
+    let request =
+        |key: &WorkloadKey, identity| CertificateRequest::from_pem(&key.request(identity).unwrap()).unwrap();
+    let chain = authority.sign(&request(&key, None), WEB, HOUR, now()).unwrap();
+    let issued = key.accept(&chain, Some(WEB), now()).unwrap();
+    assert_eq!((&*issued.identity, issued.expires), (&*WEB.to_string(), now() + HOUR));
+    assert_eq!(issued.chain + &issued.roots, chain.concat());
+    assert_eq!(key.accept(&chain, None, now()).unwrap().identity, WEB.to_string());
+    let again = WorkloadKey::from_pem(&key.to_pem()).unwrap();
+    assert!(again.accept(&chain, None, now()).is_ok());
+
+    let cart = WorkloadId { service_account: "cart", ..WEB };
+    let late = now() + HOUR * 2;
+    let with_other_roots = [chain[0].clone(), stranger.roots_pem()];
+    for (key, chain, identity, at, expected) in [
+        (&other, &chain[..], None, now(), "for another key"),
+        (&key, &chain, Some(cart), now(), "and not for spiffe://cluster.local/ns/shop/sa/cart"),
+        (&key, &chain, None, late, "does not verify with the roots: "),
+        (&key, &with_other_roots, None, now(), "does not verify with the roots: "),
+        (&key, &chain[..1], None, now(), "no roots"),
+        (&key, &[], None, now(), "no certificate"),
+        (&key, &["x".into(), chain[1].clone()], None, now(), "cannot be parsed"),
+    ] {
+        let error = key.accept(chain, identity, at).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
+fn a_client_accepts_spiffe_ids_only() {
+    use rcgen::SanType;
+    let (root, _) = authority();
+    let key = KeyPair::generate().unwrap();
+    let own = WorkloadKey::from_pem(&key.serialize_pem()).unwrap();
+    let uri = |text: &str| SanType::URI(text.try_into().unwrap());
+    let dns = SanType::DnsName("web.example.com".try_into().unwrap());
+    for (names, is_ca, expected) in [
+        (vec![uri(&WEB.to_string())], IsCa::ExplicitNoCa, None),
+        (vec![uri(&WEB.to_string()), dns.clone()], IsCa::ExplicitNoCa, Some("another name than a SPIFFE id")),
+        (vec![dns], IsCa::ExplicitNoCa, Some("another name than a SPIFFE id")),
+        (vec![uri(&WEB.to_string()), uri("spiffe://a/b")], IsCa::ExplicitNoCa, Some("2 URI names")),
+        (vec![uri("https://example.com/")], IsCa::ExplicitNoCa, Some("no SPIFFE id")),
+        (vec![], IsCa::ExplicitNoCa, Some("no SPIFFE identity")),
+        (vec![uri(&WEB.to_string())], IsCa::Ca(BasicConstraints::Unconstrained), Some("does not verify")),
+    ] {
+        let mut params = params("leaf");
+        params.is_ca = is_ca;
+        params.subject_alt_names = names;
+        let leaf = params.signed_by(&key, &Issuer::from_params(&root.params, &root.key)).unwrap().pem();
+        let checked = own.accept(&[leaf, root.certificate.clone()], None, now());
+        match (checked, expected) {
+            (Ok(_), None) => {}
+            (Err(error), Some(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (checked, expected) => panic!("{expected:?}: {checked:?}"),
+        }
+    }
+}
+
+#[test]
+fn workload_keys_show_nothing_of_themselves() {
+    let key = WorkloadKey::create().unwrap();
+    assert_eq!(format!("{key:?}"), "WorkloadKey { .. }");
+    let error = WorkloadKey::from_pem("secret").unwrap_err().to_string();
+    assert!(!error.contains("secret"), "{error}");
+}
+
+#[test]
+fn a_request_for_external_signers_holds_the_identity_and_nothing_else() {
+    use rcgen::{CustomExtension, ExtendedKeyUsagePurpose, SanType};
+    let uri = |text: &str| SanType::URI(text.try_into().unwrap());
+    let own = || uri(&WEB.to_string());
+    let key = KeyPair::generate().unwrap();
+    let read = |change: &dyn Fn(&mut CertificateParams)| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = vec![own()];
+        change(&mut params);
+        let request = params.serialize_request(&key).unwrap().pem().unwrap();
+        CertificateRequest::from_pem_claiming(&request, WEB)
+    };
+    read(&|_| {}).unwrap();
+    read(&|params| params.distinguished_name.push(DnType::OrganizationName, "")).unwrap();
+    let admin = WorkloadId { service_account: "admin", ..WEB }.to_string();
+    let dns = || SanType::DnsName("web.example.com".try_into().unwrap());
+    type Change<'a> = &'a dyn Fn(&mut CertificateParams);
+    let cases: [(Change<'_>, &str); 9] = [
+        (&|params| params.subject_alt_names = vec![uri(&admin)], "alternative names are others"),
+        (&|params| params.subject_alt_names = vec![own(), uri(&admin)], "alternative names are others"),
+        (&|params| params.subject_alt_names = vec![own(), own()], "alternative names are others"),
+        (&|params| params.subject_alt_names = vec![own(), dns()], "alternative names are others"),
+        (&|params| params.subject_alt_names = vec![dns()], "alternative names are others"),
+        (&|params| params.subject_alt_names = vec![], "no alternative name"),
+        (&|params| params.distinguished_name.push(DnType::CommonName, "admin"), "it has a subject"),
+        (
+            &|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::CodeSigning],
+            "another extension than alternative names",
+        ),
+        (
+            &|params| {
+                params.custom_extensions = vec![CustomExtension::from_oid_content(&[1, 2, 3], vec![5, 0])]
+            },
+            "another extension than alternative names",
+        ),
+    ];
+    for (change, expected) in cases {
+        let error = read(change).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
+fn what_an_external_signer_returns_is_checked() {
+    let (root, authority) = authority();
+    let external = ExternalAuthority::from_pem(pem("roots.pem", &root.certificate), now()).unwrap();
+    assert_eq!(external.roots_pem(), root.certificate);
+    assert_eq!(external.certificates().unwrap().len(), 1);
+    let [key, other] = [WorkloadKey::create().unwrap(), WorkloadKey::create().unwrap()];
+    let request = CertificateRequest::from_pem_claiming(&key.request(Some(WEB)).unwrap(), WEB).unwrap();
+    let foreign = CertificateRequest::from_pem(&other.request(Some(WEB)).unwrap()).unwrap();
+    let cart = WorkloadId { service_account: "cart", ..WEB };
+    let sign = |request, identity, lifetime| authority.sign(request, identity, lifetime, now()).unwrap();
+    let check = |text: &str| external.check(&request, text, WEB, HOUR, now());
+    let good = sign(&request, WEB, HOUR);
+    let issued = check(&good.concat()).unwrap();
+    assert_eq!((issued.chain, issued.roots), (good[0].clone(), root.certificate.clone()));
+    check(&good[0]).unwrap();
+    let (_, stranger) = self::authority();
+    for (text, expected) in [
+        (sign(&foreign, WEB, HOUR)[0].clone(), "for another key"),
+        (sign(&request, cart, HOUR)[0].clone(), "is for spiffe://cluster.local/ns/shop/sa/cart"),
+        (sign(&request, WEB, HOUR * 2)[0].clone(), "longer than the maximum of 3600 seconds"),
+        (stranger.sign(&request, WEB, HOUR, now()).unwrap()[0].clone(), "does not verify"),
+        (root.certificate.clone(), "no certificate"),
+        (String::new(), "cannot be parsed"),
+    ] {
+        let error = check(&text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
+fn external_roots_must_be_usable() {
+    let root = root();
+    let year = HOUR * 24 * 366;
+    for (text, at, expected) in [
+        (String::new(), now(), "no certificate"),
+        (root.certificate.replace("MII", "AAA"), now(), "roots.pem"),
+        (root.certificate.clone(), now() + year * 40, "all roots have expired"),
+    ] {
+        let error = ExternalAuthority::from_pem(pem("roots.pem", &text), at).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}

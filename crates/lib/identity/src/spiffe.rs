@@ -1,5 +1,7 @@
 //! SPIFFE ids (SPIFFE-ID, sections 2.1 to 2.4).
 
+use std::fmt;
+
 /// Maximum length of an id in bytes.
 const MAX_BYTES: usize = 2048;
 /// Maximum length of a trust domain in bytes.
@@ -28,6 +30,13 @@ impl<'a> WorkloadId<'a> {
             namespace,
             service_account,
         })
+    }
+}
+
+impl fmt::Display for WorkloadId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trust_domain, namespace, service_account } = self;
+        write!(f, "spiffe://{trust_domain}/ns/{namespace}/sa/{service_account}")
     }
 }
 
