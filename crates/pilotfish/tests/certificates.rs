@@ -4,13 +4,13 @@
 
 mod support;
 
-use pilotfish_testkit::real::{Authority, Pilotfish, Tunnel, eventually, free_port};
+use pilotfish_testkit::real::{Authority, Pilotfish, Program, Tunnel, eventually, free_port};
 use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, SanType};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use support::certificates::{create_with, der};
 use support::delta::{Proxy, node};
 use tempfile::TempDir;
@@ -227,6 +227,140 @@ async fn who_proves_nothing_gets_no_certificate_and_nobody_sees_the_key() {
         let (_, page) = mesh.pilotfish.answer(&format!("/debug/{name}")).await.unwrap();
         assert!(!page.contains(key), "{name}");
     }
+}
+
+/// The program that keeps the certificate of a workload in a folder.
+struct Keeper {
+    program: Program,
+    folder: PathBuf,
+}
+
+impl Keeper {
+    /// Starts it with a proof of `web` by the first authority.
+    fn start(mesh: &Mesh, first: &Authority, more: &[&str]) -> Self {
+        let own = mesh.folder.path();
+        let folder = own.join("certificates");
+        let mut command = command(mesh, &folder);
+        let (chain, key) = first.workload(SHOP_WEB);
+        for (flag, name, text) in [("--xds-cert-file", "web.pem", chain), ("--xds-key-file", "web.key", key)]
+        {
+            std::fs::write(own.join(name), text).unwrap();
+            command.arg(flag).arg(own.join(name));
+        }
+        command.args(more);
+        Self { program: Program::start(&mut command, own.join("certificates.log")), folder }
+    }
+
+    /// The certificate and its key, of one version.
+    fn pair(&self) -> Result<(String, String), String> {
+        let version = self.folder.join("..data").canonicalize();
+        let version = version.map_err(|_| self.program.printed())?;
+        let read =
+            |name: &str| std::fs::read_to_string(version.join(name)).map_err(|error| error.to_string());
+        Ok((read("cert-chain.pem")?, read("key.pem")?))
+    }
+
+    /// Waits until the certificate is another one.
+    async fn renewed(&self, before: &str) -> (String, String) {
+        eventually("the certificate is renewed", || async {
+            let pair = self.pair()?;
+            if pair.0 == before { Err(self.program.printed()) } else { Ok(pair) }
+        })
+        .await
+    }
+
+    /// Waits for a text in its log.
+    async fn logs(&self, text: &str) {
+        eventually(text, || async {
+            let log = self.program.printed();
+            if log.contains(text) { Ok(()) } else { Err(log) }
+        })
+        .await;
+    }
+}
+
+/// `pilotfish certificates` without a proof.
+fn command(mesh: &Mesh, folder: &Path) -> Command {
+    let mut command = Command::new(BINARY);
+    command.arg("certificates").arg("--output-dir").arg(folder);
+    command.args(["--xds-address", &format!("127.0.0.1:{}", mesh.port)]);
+    command.arg("--root-file").arg(mesh.file());
+    command
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificate_in_files_is_renewed_and_stays_while_no_server_answers() {
+    let first = Authority::new();
+    let mut mesh = Mesh::start(&first, "self-signed").await;
+    let mut keeper = Keeper::start(&mesh, &first, &["--ttl", "6s", "--identity", SHOP_WEB]);
+    let (chain, key) = keeper.renewed("").await;
+    let leaf = [der(&chain)];
+    assert_eq!(pilotfish_identity::spiffe_ids(Some(&leaf)).unwrap().identities, [SHOP_WEB]);
+    let file = |name: &str| keeper.folder.join(name);
+    assert_eq!(std::fs::metadata(file("key.pem")).unwrap().permissions().mode() & 0o777, 0o600);
+    let kept = std::fs::read_to_string(mesh.file()).unwrap();
+    assert_eq!(der(&std::fs::read_to_string(file("root-cert.pem")).unwrap()), der(&kept));
+    let renewed = keeper.renewed(&chain).await;
+    assert_ne!(renewed.1, key, "the key is a new one");
+
+    mesh.pilotfish.kill().await;
+    keeper.logs("no certificate was obtained; the files stay as they are").await;
+    let before = keeper.pair().unwrap();
+    mesh.pilotfish.restart().await;
+    keeper.renewed(&before.0).await;
+
+    // Another process would write to the same files.
+    let mut second = command(&mesh, &keeper.folder);
+    let done = second.args(["--token-file", "none"]).output().await.unwrap();
+    let error = String::from_utf8(done.stderr).unwrap();
+    assert!(!done.status.success() && error.contains("another process"), "{error}");
+    keeper.program.terminate().await;
+    assert_eq!(keeper.program.ended().await, Some(0));
+    assert!(!keeper.program.printed().contains("PRIVATE KEY"));
+
+    // The next run keeps a valid certificate, and one by itself obtains another.
+    let mut once = Keeper::start(&mesh, &first, &["--once"]);
+    assert_eq!(once.program.ended().await, Some(0));
+    let pair = once.pair().unwrap();
+    connect(&mesh.tunnel(&kept, Some(&pair)).await).await;
+    let again = Keeper::start(&mesh, &first, &[]);
+    again.logs("the certificate in the folder is valid").await;
+    assert_eq!(again.pair().unwrap(), pair);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_certificate_that_is_refused_ends_the_program_with_the_reason() {
+    let first = Authority::new();
+    let mesh = Mesh::start(&first, "self-signed").await;
+    let folder = mesh.folder.path().join("certificates");
+    let refused = async |flags: &[&str]| {
+        let done = command(&mesh, &folder).args(flags).output().await.unwrap();
+        assert_eq!(done.status.code(), Some(2), "{done:?}");
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let token = mesh.folder.path().join("token");
+    std::fs::write(&token, "stolen-text\n").unwrap();
+    let by_token = ["--token-file", token.to_str().unwrap()];
+    for flags in [&by_token[..], &[by_token[0], by_token[1], "--once"]] {
+        let error = refused(flags).await;
+        assert!(error.contains("no certificate was obtained: 127.0.0.1:"), "{error}");
+        assert!(error.contains("(Unauthenticated)") && !error.contains("stolen-text"), "{error}");
+    }
+    let mut long = Keeper::start(&mesh, &first, &["--ttl", "3000h"]);
+    assert_eq!(long.program.ended().await, Some(2));
+    assert!(long.program.printed().contains("longer than the maximum"), "{}", long.program.printed());
+    assert!(refused(&[]).await.contains("name a proof of the identity"));
+    assert!(refused(&["--token-file", "/nowhere/token"]).await.contains("/nowhere/token cannot be read"));
+    assert!(!folder.join("key.pem").exists());
+
+    // A server with a certificate of another authority gets no token.
+    let other = mesh.folder.path().join("other.pem");
+    std::fs::write(&other, Authority::new().root()).unwrap();
+    let mut stranger = Command::new(BINARY);
+    stranger.arg("certificates").arg("--output-dir").arg(&folder).args(by_token).arg("--once");
+    stranger.arg("--xds-ca-file").arg(&other).args(["--xds-address", &format!("127.0.0.1:{}", mesh.port)]);
+    let error = String::from_utf8(stranger.output().await.unwrap().stderr).unwrap();
+    assert!(error.contains("no TLS with") && error.contains("UnknownIssuer"), "{error}");
 }
 
 /// An intermediate authority, in the files of Istio's plug-in CA.

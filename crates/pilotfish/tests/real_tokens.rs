@@ -387,6 +387,33 @@ async fn shows_no_key(pilotfish: &Pilotfish, key: &str) {
     }
 }
 
+/// A machine obtains its first certificate by a token, and the next ones by that certificate.
+async fn files_are_obtained_by_token(server: &ApiServer, port: u16, root: &str, token: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(at("root.pem"), root).unwrap();
+    let run = async |token: &str| {
+        std::fs::write(at("token"), token).unwrap();
+        let (address, out) = (format!("127.0.0.1:{port}"), at("certificates"));
+        let (chain, key) = (format!("{out}/cert-chain.pem"), format!("{out}/key.pem"));
+        let mut command = Command::new(BINARY);
+        command.args(["certificates", "--once", "--output-dir", &out, "--xds-address", &address]);
+        command.args(["--xds-ca-file", &at("root.pem"), "--xds-token-file", &at("token")]);
+        command.args(["--xds-cert-file", &chain, "--xds-key-file", &key]);
+        let done = command.output().await.unwrap();
+        let error = String::from_utf8(done.stderr).unwrap();
+        if done.status.success() { Ok(std::fs::read_to_string(chain).unwrap()) } else { Err(error) }
+    };
+    let foreign = self::token(server, "shop", "web", "other").await;
+    let error = run(&foreign).await.unwrap_err();
+    assert!(error.contains("the token is not for istio-ca") && !error.contains(&foreign), "{error}");
+    let first = run(token).await.unwrap();
+    let proof = pilotfish_identity::spiffe_ids(Some(&[der(&first)])).unwrap();
+    assert_eq!(proof.identities, ["spiffe://cluster.local/ns/shop/sa/web"]);
+    let second = run("expired").await.unwrap();
+    assert_ne!(first, second);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istiod() {
     let Some(server) = cluster().await else { return };
@@ -406,6 +433,7 @@ async fn replicas_share_the_authority_of_the_cluster_and_take_over_that_of_istio
         let proof = pilotfish_identity::spiffe_ids(Some(&leaf)).unwrap();
         assert_eq!(proof.identities, ["spiffe://cluster.local/ns/shop/sa/web"]);
     }
+    files_are_obtained_by_token(&server, one, &root, &good).await;
     let refused = signed(one, &root, "nonsense").await.unwrap_err();
     assert!(refused.contains("the client proves no identity"), "{refused}");
 

@@ -60,6 +60,19 @@ pub(super) const CA: &str = "Examples:
   pilotfish ca rotate --data-dir data --overlap 24h    of --ca self-signed
   pilotfish ca rotate --kubernetes                     of --ca secret";
 
+pub(super) const CERTIFICATES: &str = "Examples:
+  pilotfish certificates --output-dir certificates --xds-ca-file root-cert.pem \\
+    --xds-address pilotfish.istio-system.svc:15012 \\
+    --xds-token-file /var/run/secrets/tokens/istio-token
+  pilotfish bootstrap grpc --certificates certificates > grpc.json      gRPC reads them
+
+  A machine whose token is short-lived: it counts until there is a certificate
+  pilotfish certificates --output-dir /etc/certs --xds-address istiod.example.com:15012 \\
+    --xds-ca-file root-cert.pem --xds-token-file token \\
+    --xds-cert-file /etc/certs/cert-chain.pem --xds-key-file /etc/certs/key.pem
+
+The certificate is renewed after half of its validity. While no server answers, the files stay.";
+
 pub(super) const DEMO: &str = "Examples:
   pilotfish demo                                 then edit examples/shop/routes.yaml and watch
   pilotfish demo --envoy /usr/local/bin/envoy --rate 100";

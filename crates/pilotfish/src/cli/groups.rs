@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 /// Commands of each group, in the order of their use.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["demo", "serve", "register", "sync"]),
+    ("Run", &["demo", "serve", "register", "certificates", "sync"]),
     (
         "Look at a running control plane",
         &[

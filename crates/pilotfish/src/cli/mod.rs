@@ -1,6 +1,7 @@
 //! The command line.
 
 mod ca;
+mod certificates;
 mod environment;
 mod examples;
 mod groups;
@@ -8,6 +9,7 @@ mod registries;
 mod shell;
 
 use crate::cli::ca::Ca;
+use crate::cli::certificates::Certificates;
 use crate::cli::registries::Registries;
 use crate::cli::shell::{Completion, Man};
 use crate::demo::{Demo, Picture};
@@ -63,6 +65,9 @@ enum Command {
     /// Show or rotate the certificate authority of the mesh
     #[command(subcommand, after_help = examples::CA)]
     Ca(Ca),
+    /// Obtain the certificate of a workload into files, and renew it
+    #[command(after_help = examples::CERTIFICATES)]
+    Certificates(Box<Certificates>),
     /// Show the effect of a change before it is made: proxies, resources, dangers
     #[command(after_help = examples::PLAN)]
     Plan(Box<PlanArgs>),
@@ -192,6 +197,11 @@ impl Cli {
             }
             Command::Registries(registries) => good(registries.run(&table, &mut out)),
             Command::Ca(ca) => run_to(async { ca.run(out).await }),
+            Command::Certificates(certificates) => {
+                self.logging.start(std::io::stderr())?;
+                drop(out);
+                run_to(async { Box::pin(certificates.run(stop_signal()?)).await })
+            }
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
             Command::Replay(replay) => replay.run(),
             Command::IstioIptables(iptables) => good(iptables.run(&mut out)),

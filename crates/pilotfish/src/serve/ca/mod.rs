@@ -2,6 +2,7 @@
 //! process, the service that signs for workloads, and the ConfigMaps with its roots.
 
 mod files;
+pub(crate) mod messages;
 pub(super) mod roots;
 pub(crate) mod rotate;
 mod secrets;

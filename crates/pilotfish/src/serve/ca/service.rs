@@ -1,6 +1,7 @@
 //! `istio.v1.auth.IstioCertificateService/CreateCertificate`: signs for the identity that a client proved.
 
 use super::Ca;
+use super::messages::{CREATE_CERTIFICATE, IstioCertificateRequest, IstioCertificateResponse};
 use super::signers::Signers;
 use bytes::Bytes;
 use pilotfish_admin_state::PrometheusRecorder;
@@ -27,27 +28,6 @@ pub(crate) const ADDRESS_CERTIFICATES: u32 = 200;
 const RETRY: Duration = Duration::from_secs(10);
 /// Metadata field by which a node proxy requests a certificate for another identity.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
-
-/// Request of `CreateCertificate` (`istio.v1.auth.IstioCertificateRequest`).
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct IstioCertificateRequest {
-    /// Certificate request in PEM.
-    #[prost(string, tag = "1")]
-    pub(super) csr: String,
-    /// Requested validity in seconds.
-    #[prost(int64, tag = "3")]
-    pub(super) validity_duration: i64,
-    #[prost(message, optional, tag = "4")]
-    pub(super) metadata: Option<prost_types::Struct>,
-}
-
-/// Response of `CreateCertificate` (`istio.v1.auth.IstioCertificateResponse`).
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct IstioCertificateResponse {
-    /// Certificates in PEM, the leaf first and all roots in the last text.
-    #[prost(string, repeated, tag = "1")]
-    pub(super) cert_chain: Vec<String>,
-}
 
 /// A certificate that is not signed now.
 #[derive(Debug)]
@@ -193,7 +173,7 @@ impl CaService {
 
 impl UnaryMethod for CaService {
     fn path(&self) -> &'static str {
-        "/istio.v1.auth.IstioCertificateService/CreateCertificate"
+        CREATE_CERTIFICATE
     }
 
     fn admit(&self, client: IpAddr) -> Result<(), Status> {

@@ -1,7 +1,6 @@
 use super::files::AuthorityFiles;
-use super::service::{
-    ADDRESS_CERTIFICATES, IDENTITY_CERTIFICATES, IstioCertificateRequest, IstioCertificateResponse,
-};
+use super::messages::{IstioCertificateRequest, IstioCertificateResponse};
+use super::service::{ADDRESS_CERTIFICATES, IDENTITY_CERTIFICATES};
 use super::*;
 use crate::settings::{CaArgs, RegistrationArgs, ServeArgs, SourceArgs, TlsArgs};
 use pilotfish_admin_state::PrometheusRecorder;
