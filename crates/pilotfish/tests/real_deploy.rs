@@ -4,13 +4,22 @@
 
 mod support;
 
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use pilotfish_identity::WorkloadId;
 use pilotfish_testkit::real::{
     ApiServer, ApiServerOptions, Authorization, Program, Tunnel, User, definition, eventually, fetch,
     free_port,
 };
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use support::certificates::{create_with, der};
 use support::delta::{Proxy, node};
 use support::kube::{kept_authority, token};
 use tempfile::TempDir;
@@ -99,6 +108,102 @@ async fn the_authority_needs_the_rights_of_its_manifest_and_no_more() {
     }
     for right in ["get", "create"] {
         assert!(used.contains(&(String::new(), "secrets".into(), right.into())), "{right}: {used:?}");
+    }
+}
+
+/// A signer of the cluster: signs what is approved, as cert-manager does.
+struct Signer {
+    root: String,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Signer {
+    fn start(server: &ApiServer) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let root = params.self_signed(&key).unwrap().pem();
+        let (issuer, requests) = (Issuer::new(params, key), Api::all(server.client()));
+        let task = tokio::spawn(async move {
+            loop {
+                // It may have been deleted in the meantime.
+                let _ = sign_approved(&requests, &issuer).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        Self { root, task }
+    }
+}
+
+impl Drop for Signer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn sign_approved(
+    requests: &Api<CertificateSigningRequest>,
+    issuer: &Issuer<'static, KeyPair>,
+) -> kube::Result<()> {
+    for request in requests.list(&ListParams::default()).await? {
+        let name = request.metadata.name.unwrap();
+        let status = request.status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        if status.certificate.is_some() || !conditions.iter().any(|condition| condition.type_ == "Approved") {
+            continue;
+        }
+        assert_eq!(request.spec.signer_name, SIGNER);
+        assert!(name.starts_with("pilotfish-workload-"), "{name}");
+        let csr = String::from_utf8(request.spec.request.0).unwrap();
+        let mut csr = CertificateSigningRequestParams::from_pem(&csr).unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        csr.params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + Duration::from_secs(3600);
+        let certificate = ByteString(csr.signed_by(issuer).unwrap().pem().into_bytes());
+        let status = json!({"status": {"certificate": certificate}});
+        requests.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    }
+    Ok(())
+}
+
+const SIGNER: &str = "clusterissuers.cert-manager.io/mesh";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signer_of_the_cluster_needs_the_rights_of_its_manifest_and_no_more() {
+    let Some(cluster) = Cluster::start(true).await else { return };
+    cluster.install(&["rbac.yaml", "rbac-ca.yaml", "rbac-ca-signer.yaml"]).await;
+    let signer = Signer::start(&cluster.server);
+    let roots = cluster.folder.path().join("roots.pem");
+    std::fs::write(&roots, &signer.root).unwrap();
+    let roots = format!("--ca-signer-roots={}", roots.display());
+    let pilotfish = Serving::start(&cluster, &[&format!("--ca-signer={SIGNER}"), &roots]).await;
+    pilotfish.ready().await;
+    pilotfish.writes_roots("default").await;
+
+    let token = token(&cluster.server, "shop", "web", "istio-ca").await;
+    let port = Tunnel::start(pilotfish.secure, &kept_authority(&cluster.server).await, None).await;
+    let key = pilotfish_ca::WorkloadKey::create().unwrap();
+    let web = WorkloadId { trust_domain: "cluster.local", namespace: "shop", service_account: "web" };
+    let csr = key.request(Some(web)).unwrap();
+    let chain = eventually("a certificate is signed", || create_with(port.port(), &csr, Some(&token))).await;
+    let issued = key.accept(&chain, Some(web), std::time::SystemTime::now()).unwrap();
+    assert_eq!(der(&issued.roots), der(&signer.root));
+    let other = key.request(Some(WorkloadId { service_account: "admin", ..web })).unwrap();
+    let status = create_with(port.port(), &other, Some(&token)).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
+    let left = cluster.get("/apis/certificates.k8s.io/v1/certificatesigningrequests").await;
+    assert!(left["items"].as_array().unwrap().is_empty(), "{left}");
+
+    let used = cluster.audited_without(&pilotfish, &["configmaps", "secrets"]).await;
+    let of = |resource: &str, verb: &str| ("certificates.k8s.io".to_owned(), resource.into(), verb.into());
+    let requests = "certificatesigningrequests";
+    for right in [
+        of(requests, "create"),
+        of(requests, "get"),
+        of(requests, "delete"),
+        of("certificatesigningrequests/approval", "patch"),
+    ] {
+        assert!(used.contains(&right), "{right:?}: {used:?}");
     }
 }
 

@@ -58,8 +58,11 @@ fn manifests() -> BTreeMap<String, Value> {
     let mut files: Vec<_> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
-        // The last two are for options that are off by default, and applied by themselves.
-        .filter(|name| !["kustomization.yaml", "rbac-ca.yaml", "rbac-exports.yaml"].contains(&name.as_str()))
+        // All but the first are for options that are off by default, and applied by themselves.
+        .filter(|name| {
+            !["kustomization.yaml", "rbac-ca.yaml", "rbac-ca-signer.yaml", "rbac-exports.yaml"]
+                .contains(&name.as_str())
+        })
         .collect();
     files.sort();
     let mut sorted = listed.clone();
@@ -185,11 +188,16 @@ fn one_revision_injects_each_pod() {
     assert_eq!(istioctl::injected_revision(&pair, &[rev("other")]), None);
 }
 
+const WITH_SIGNER: &str = "certificateAuthority.enabled=true,certificateAuthority.signer=clusterissuers.cert-manager.io/mesh,\
+    certificateAuthority.signerRootsConfigMap=mesh-roots";
+
 #[test]
 fn options_that_are_off_by_default_bring_their_rights() {
     for (value, manifest, argument) in [
         ("exportServices.enabled=true", "rbac-exports.yaml", "--export-services"),
-        ("certificateAuthority.enabled=true", "rbac-ca.yaml", "--ca"),
+        ("certificateAuthority.enabled=true", "rbac-ca.yaml", "--ca=secret"),
+        (WITH_SIGNER, "rbac-ca.yaml", "--ca-signer-roots="),
+        (WITH_SIGNER, "rbac-ca-signer.yaml", "--ca-signer=clusterissuers.cert-manager.io/mesh"),
     ] {
         let Some(chart) = rendered(&[&format!("--set={value}")]) else { return };
         let chart = objects(&chart);

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 const CA: &str = "--ca";
+const SIGNER: &str = "--ca-signer";
+const SIGNER_ROOTS: &str = "--ca-signer-roots";
 
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 #[command(next_help_heading = "Certificate authority")]
@@ -20,6 +22,14 @@ pub(crate) struct CaArgs {
     /// Folder and Secrets are reloaded on change [default: off]
     #[arg(long, env = "PILOTFISH_CA", value_name = "off|self-signed|secret|files=DIR")]
     pub(crate) ca: Option<String>,
+    /// Has workload certificates signed by a signer of the cluster, in place of --ca: the signerName of
+    /// CertificateSigningRequests, as clusterissuers.cert-manager.io/mesh. Needs --kubernetes
+    #[arg(long, env = "PILOTFISH_CA_SIGNER", value_name = "NAME")]
+    pub(crate) ca_signer: Option<String>,
+    /// Roots of that signer in PEM, which its certificates are checked against and clients trust; reloaded on
+    /// change
+    #[arg(long, env = "PILOTFISH_CA_SIGNER_ROOTS", value_name = "FILE")]
+    pub(crate) ca_signer_roots: Option<PathBuf>,
     /// Validity of workload certificates where the client requests none [default: 24h]
     #[arg(long, env = "PILOTFISH_WORKLOAD_CERT_TTL", value_name = "DURATION")]
     pub(crate) workload_cert_ttl: Option<String>,
@@ -44,11 +54,22 @@ pub(crate) enum CaSource {
     Files(PathBuf),
     /// The Secret `cacerts` of the root namespace, or else `istio-ca-secret`, created if it is missing.
     Secret,
+    /// A signer of the cluster.
+    Signer {
+        name: String,
+        /// File with its roots.
+        roots: PathBuf,
+    },
 }
 
 impl CaArgs {
     /// True if there is an authority.
     pub(super) fn is_wanted(&self) -> bool {
+        self.signs_own() || self.ca_signer.is_some()
+    }
+
+    /// True if this process has the key, and signs its own certificate.
+    pub(super) fn signs_own(&self) -> bool {
         self.ca.as_deref().is_some_and(|text| text != "off")
     }
 
@@ -71,18 +92,46 @@ impl CaArgs {
                 ("--workload-cert-ttl", &self.workload_cert_ttl),
                 ("--max-workload-cert-ttl", &self.max_workload_cert_ttl),
             ];
+            if let Some(roots) = &self.ca_signer_roots {
+                check.wrong(SIGNER_ROOTS, &roots.to_string_lossy(), "there is no --ca-signer");
+            }
             for (flag, text) in ttls.into_iter().filter_map(|(flag, text)| Some((flag, text.as_ref()?))) {
                 check.wrong(flag, text, "there is no certificate authority without --ca");
             }
             return None;
         }
         let lifetimes = self.lifetimes(check);
-        let text = self.ca?;
+        let (flag, text) = match (&self.ca_signer, &self.ca) {
+            (Some(name), _) => (SIGNER, name),
+            (None, Some(text)) => (CA, text),
+            (None, None) => return None,
+        };
         if !has_tls {
-            check.wrong(CA, &text, "it needs --secure-xds-address, where certificates are requested");
+            check.wrong(flag, text, "it needs --secure-xds-address, where certificates are requested");
         }
-        let source = source(&text, reads_cluster, data, check)?;
+        let source = match &self.ca_signer {
+            Some(name) => self.signer(name, reads_cluster, check)?,
+            None => source(text, reads_cluster, data, check)?,
+        };
         Some(CaSettings { source, lifetimes })
+    }
+
+    fn signer(&self, name: &str, reads_cluster: bool, check: &mut Check) -> Option<CaSource> {
+        if self.signs_own() {
+            check.wrong(SIGNER, name, "either --ca signs, or a signer");
+        }
+        if !reads_cluster {
+            check.wrong(SIGNER, name, "without --kubernetes there is no cluster with the signer");
+        }
+        if name.split_once('/').is_none_or(|(domain, name)| !domain.contains('.') || name.is_empty()) {
+            check.wrong(SIGNER, name, "not DOMAIN/NAME, as in clusterissuers.cert-manager.io/mesh");
+        }
+        let Some(roots) = self.ca_signer_roots.clone() else {
+            check.wrong(SIGNER, name, "it needs --ca-signer-roots: certificates are checked against them");
+            return None;
+        };
+        check.exists(SIGNER_ROOTS, &roots);
+        Some(CaSource::Signer { name: name.to_owned(), roots })
     }
 
     fn lifetimes(&self, check: &mut Check) -> Lifetimes {
@@ -191,6 +240,29 @@ mod tests {
         ] {
             let error = ttl(default, max).unwrap_err();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn signer_needs_a_cluster_and_its_roots() {
+        let with = |name: &str, roots: Option<&str>, ca: Option<&str>| CaArgs {
+            ca: ca.map(str::to_owned),
+            ca_signer: Some(name.into()),
+            ca_signer_roots: roots.map(PathBuf::from),
+            ..CaArgs::default()
+        };
+        let good = "clusterissuers.cert-manager.io/mesh";
+        let file = Some("Cargo.toml");
+        for (args, expected) in [
+            (with(good, file, None), "without --kubernetes there is no cluster with the signer"),
+            (with(good, None, None), "it needs --ca-signer-roots"),
+            (with(good, Some("nowhere"), None), "--ca-signer-roots \"nowhere\""),
+            (with(good, file, Some("self-signed")), "either --ca signs, or a signer"),
+            (with("mesh", file, None), "not DOMAIN/NAME"),
+            (CaArgs { ca_signer: None, ..with(good, file, None) }, "there is no --ca-signer"),
+        ] {
+            let error = check(args, SECURE).unwrap_err();
+            assert!(error.contains(expected), "{expected}: {error}");
         }
     }
 

@@ -154,7 +154,7 @@ impl ServeArgs {
         registries.settings.allocate_addresses = status.addresses_by_name;
         let webhooks = self.webhooks.check(&sources, &registries, &self.tls, &mut check);
         let (has_tls, keeps_ca) = (self.tls.secure_xds_address.is_some(), self.ca.is_kept());
-        let kept = match (self.ca.is_wanted(), self.webhooks.webhook_address.is_some()) {
+        let kept = match (self.ca.signs_own(), self.webhooks.webhook_address.is_some()) {
             (true, _) => Some(CertificateSource::Authority),
             (false, true) => Some(CertificateSource::Webhooks),
             (false, false) => None,

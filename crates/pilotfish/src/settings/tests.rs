@@ -256,6 +256,7 @@ fn the_page_of_limits_says_the_defaults() {
         Limit::UnidentifiedBytes => bytes(server.unidentified_bytes),
         Limit::AddressReviews => pilotfish_kube::token_review::ADDRESS_REVIEWS.to_string(),
         Limit::IdentityCertificates => crate::serve::ca::service::IDENTITY_CERTIFICATES.to_string(),
+        Limit::SigningRequests => crate::serve::ca::signer::SIGNING_REQUESTS.to_string(),
         Limit::AddressCertificates => crate::serve::ca::service::ADDRESS_CERTIFICATES.to_string(),
         Limit::Calls => server.max_calls.to_string(),
         Limit::AllCalls => server.all_calls.to_string(),

@@ -70,6 +70,8 @@ pub enum Limit {
     IdentityCertificates,
     /// Certificate requests of one address in a second; the method limits them.
     AddressCertificates,
+    /// Certificates that an external signer is asked for; the method limits them.
+    SigningRequests,
     /// Calls of health and reflection on a connection
     /// ([`ServerConfig::max_calls`](crate::ServerConfig::max_calls)).
     Calls,
@@ -106,7 +108,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::RequestBytes,
         Self::Subscriptions,
         Self::SubscriptionBytes,
@@ -134,6 +136,7 @@ impl Limit {
         Self::AddressReviews,
         Self::IdentityCertificates,
         Self::AddressCertificates,
+        Self::SigningRequests,
         Self::Calls,
         Self::AllCalls,
         Self::AddressCalls,
@@ -179,6 +182,7 @@ impl Limit {
             Self::AddressReviews => "address-reviews",
             Self::IdentityCertificates => "identity-certificates",
             Self::AddressCertificates => "address-certificates",
+            Self::SigningRequests => "signing-requests",
             Self::Calls => "calls",
             Self::AllCalls => "all-calls",
             Self::AddressCalls => "address-calls",
@@ -230,6 +234,7 @@ impl Limit {
             Self::AddressReviews => "tokens of an address that are under review",
             Self::IdentityCertificates => "certificate requests of an identity in a second",
             Self::AddressCertificates => "certificate requests of an address in a second",
+            Self::SigningRequests => "certificates that an external signer is asked for",
             Self::Calls => "calls of other methods on a connection",
             Self::AllCalls => "calls of other methods of a listener",
             Self::AddressCalls => "calls of other methods of an address",

@@ -1,7 +1,8 @@
 //! Files of the certificate authority.
 
+use super::issuer::Issuer;
 use anyhow::{Context, Result, bail};
-use pilotfish_ca::{Authority, AuthorityPem, RootState, Rotation, SelfSigned};
+use pilotfish_ca::{Authority, AuthorityPem, ExternalAuthority, RootState, Rotation, SelfSigned};
 use pilotfish_identity::Pem;
 use pilotfish_runtime::{RegularFile, RegularFileError};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -40,13 +41,17 @@ pub(super) enum AuthorityFiles {
     Single(PathBuf),
     /// A folder with files of Istio's or cert-manager's names.
     Folder(PathBuf),
+    /// A file with the roots of an external signer.
+    Roots(PathBuf),
 }
 
 /// Key and certificates of an authority. Without `Debug`, because they include a private key.
 #[derive(PartialEq, Eq)]
 pub(super) struct AuthorityTexts {
+    /// The certificate that signs; without a key, the roots.
     certificate: Text,
-    key: Text,
+    /// `None` if an external signer has it.
+    key: Option<Text>,
     chain: Option<Text>,
     roots: Option<Text>,
     rotation: Option<Rotation>,
@@ -101,6 +106,16 @@ impl AuthorityFiles {
     pub(super) fn read(&self) -> Result<AuthorityTexts> {
         match self {
             Self::Single(path) => Ok(AuthorityTexts::of_state(path, read_state(path)?)),
+            Self::Roots(path) => {
+                let found = read(path)?.with_context(|| format!("{} is missing", path.display()))?;
+                Ok(AuthorityTexts {
+                    certificate: found.0,
+                    key: None,
+                    chain: None,
+                    roots: None,
+                    rotation: None,
+                })
+            }
             Self::Folder(folder) => AuthorityTexts::of(&folder.display().to_string(), |name| {
                 let path = folder.join(name);
                 if KEYS.contains(&name) {
@@ -133,7 +148,7 @@ impl AuthorityTexts {
         };
         Ok(Self {
             certificate: needed(certificate)?,
-            key: needed(key)?,
+            key: Some(needed(key)?),
             chain: read(chain)?,
             roots: read(roots)?,
             rotation: None,
@@ -144,7 +159,7 @@ impl AuthorityTexts {
     fn of_state(path: &Path, state: RootState) -> Self {
         let text = |text: String| Text { path: path.display().to_string(), bytes: text.into_bytes() };
         let RootState { certificate, key, roots, rotation } = state;
-        let (certificate, key, roots) = (text(certificate), text(key), Some(text(roots)));
+        let (certificate, key, roots) = (text(certificate), Some(text(key)), Some(text(roots)));
         Self { certificate, key, chain: None, roots, rotation }
     }
 
@@ -167,14 +182,17 @@ impl AuthorityTexts {
     ///
     /// # Errors
     /// When they cannot be used.
-    pub(super) fn authority(&self, now: SystemTime) -> Result<Authority> {
+    pub(super) fn authority(&self, now: SystemTime) -> Result<Issuer> {
+        let Some(key) = &self.key else {
+            return Ok(Issuer::External(ExternalAuthority::from_pem(self.certificate.pem(), now)?));
+        };
         let texts = AuthorityPem {
             certificate: self.certificate.pem(),
-            key: self.key.pem(),
+            key: key.pem(),
             chain: self.chain.as_ref().map(Text::pem),
             roots: self.roots.as_ref().map(Text::pem),
         };
-        Ok(Authority::from_pem(&texts, now)?)
+        Ok(Issuer::Own(Box::new(Authority::from_pem(&texts, now)?)))
     }
 }
 

@@ -2,12 +2,14 @@
 //! process, the service that signs for workloads, and the ConfigMaps with its roots.
 
 mod files;
+mod issuer;
 pub(crate) mod messages;
+mod processors;
 pub(super) mod roots;
 pub(crate) mod rotate;
 mod secrets;
 pub(crate) mod service;
-mod signers;
+pub(crate) mod signer;
 mod source;
 mod view;
 
@@ -18,12 +20,16 @@ use crate::settings::{CaSettings, CaSource, Settings};
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use files::{AuthorityFiles, AuthorityTexts};
+use issuer::Issuer;
 use pilotfish_admin::Metrics;
 use pilotfish_api::v1::CertificateAuthority;
-use pilotfish_ca::{Authority, Lifetimes, Rotation, Serving};
+use pilotfish_ca::{Lifetimes, Rotation, Serving};
+use pilotfish_kube_writer::signing_requests::SigningRequests;
 use pilotfish_runtime::FileReader;
+use rustls::sign::CertifiedKey;
 pub(crate) use secrets::{WorkloadSecrets, WorkloadSecretsHook};
 pub(crate) use service::CaService;
+use signer::ClusterSigner;
 use source::{AuthoritySecrets, AuthoritySource};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -39,10 +45,13 @@ const ROTATION_RETRY: Duration = Duration::from_secs(60);
 
 /// The authority in force.
 pub(crate) struct Ca {
-    authority: ArcSwap<Authority>,
+    authority: ArcSwap<Issuer>,
+    /// Signer that has the key, if it is not this process.
+    signer: Option<ClusterSigner>,
     /// Roots in PEM, for those that follow them.
     roots: watch::Sender<Arc<str>>,
-    serving: Arc<Serving>,
+    /// Certificate of this process, if the authority signs one.
+    serving: Option<Arc<Serving>>,
     lifetimes: Lifetimes,
     standing: ArcSwap<Standing>,
     /// DNS names and addresses of this process.
@@ -53,7 +62,7 @@ pub(crate) struct Ca {
 /// State of the authority for operators.
 #[derive(Clone, Default)]
 struct Standing {
-    /// File or Secret of the certificate that signs.
+    /// File or Secret of the certificate that signs, or the signer.
     source: String,
     /// Stage of a rotation, and its end.
     rotation: Option<(&'static str, SystemTime)>,
@@ -62,9 +71,13 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(texts: &AuthorityTexts) -> Self {
+    fn of(texts: &AuthorityTexts, signer: Option<&ClusterSigner>) -> Self {
         let rotation = texts.rotation().map(|rotation| (rotation.stage(), rotation.until));
-        Self { source: texts.origin().to_owned(), rotation, failure: None }
+        let source = match signer {
+            Some(signer) => format!("signer {}, with the roots in {}", signer.name(), texts.origin()),
+            None => texts.origin().to_owned(),
+        };
+        Self { source, rotation, failure: None }
     }
 }
 
@@ -91,6 +104,7 @@ impl Ca {
     ) -> Result<Option<(Arc<Self>, CaReload)>> {
         let Some(own) = &settings.ca else { return Ok(None) };
         let now = SystemTime::now();
+        let mut signer = None;
         let source = match &own.source {
             CaSource::SelfSigned(folder) => {
                 AuthoritySource::Files(AuthorityFiles::self_signed(folder, now).context("--data-dir")?)
@@ -101,28 +115,34 @@ impl Ca {
                 let secrets = AuthoritySecrets::open(client, &settings.sources.root_namespace, now).await;
                 AuthoritySource::Secrets(secrets.context("--ca secret")?)
             }
+            CaSource::Signer { name, roots } => {
+                let (client, _) = sources.clients().context("--ca-signer: no cluster is read")?;
+                signer = Some(ClusterSigner::new(SigningRequests::new(client, name.clone())));
+                AuthoritySource::Files(AuthorityFiles::Roots(roots.clone()))
+            }
         };
-        Self::with_source(settings, own, source, metrics, now).await.map(Some)
+        Self::with_source(settings, own, (source, signer), metrics, now).await.map(Some)
     }
 
     /// Opens the authority of a source.
     async fn with_source(
         settings: &Settings,
         own: &CaSettings,
-        mut source: AuthoritySource,
+        (mut source, signer): (AuthoritySource, Option<ClusterSigner>),
         metrics: &Arc<Metrics>,
         now: SystemTime,
     ) -> Result<(Arc<Self>, CaReload)> {
         let texts = source.read(&FileReader::default()).await.context("--ca")?;
         let authority = texts.authority(now).context("--ca")?;
         let names = names(settings);
-        let serving = authority.server(&names, SERVING, now).context("the certificate of this process")?;
+        let serving = authority.server(&names, SERVING, now)?;
         let ca = Self {
             roots: watch::Sender::new(authority.roots_pem().into()),
             authority: ArcSwap::from_pointee(authority),
-            serving: Arc::new(Serving::new(serving)),
+            serving: serving.map(|serving| Arc::new(Serving::new(serving))),
             lifetimes: own.lifetimes,
-            standing: ArcSwap::from_pointee(Standing::of(&texts)),
+            standing: ArcSwap::from_pointee(Standing::of(&texts, signer.as_ref())),
+            signer,
             names,
             metrics: metrics.clone(),
         };
@@ -148,30 +168,36 @@ impl Ca {
         view::view(&self.authority.load(), &self.standing.load(), self.metrics.ca.signed.get())
     }
 
-    /// Returns the certificate of this process, which the authority signs.
-    pub(crate) fn serving(&self) -> Arc<Serving> {
+    /// Returns the certificate of this process, if the authority signs one.
+    pub(crate) fn serving(&self) -> Option<Arc<Serving>> {
         self.serving.clone()
     }
 
     /// Puts an authority in force, and replaces this process's certificate by one of it.
-    fn put_in_force(&self, authority: Authority, now: SystemTime) -> Result<()> {
+    fn put_in_force(&self, authority: Issuer, now: SystemTime) -> Result<()> {
         let serving = authority.server(&self.names, SERVING, now)?;
         let roots: Arc<str> = authority.roots_pem().into();
         self.authority.store(Arc::new(authority));
         self.roots.send_if_modified(|before| std::mem::replace(before, roots.clone()) != roots);
-        self.serving.replace(serving);
+        self.replace_serving(serving);
         Ok(())
+    }
+
+    fn replace_serving(&self, certificate: Option<CertifiedKey>) {
+        if let Some((serving, certificate)) = self.serving.as_ref().zip(certificate) {
+            serving.replace(certificate);
+        }
     }
 
     /// Replaces this process's certificate.
     fn renew(&self, now: SystemTime) -> Result<()> {
-        self.serving.replace(self.authority.load().server(&self.names, SERVING, now)?);
+        self.replace_serving(self.authority.load().server(&self.names, SERVING, now)?);
         Ok(())
     }
 
     fn note_expiry(&self, now: SystemTime) {
-        let authority = self.authority.load();
-        self.metrics.ca.set_expiry(authority.root_expires(), authority.expires(), now);
+        let (root, signing) = self.authority.load().expiry();
+        self.metrics.ca.set_expiry(root, signing, now);
     }
 }
 
@@ -243,7 +269,8 @@ impl CaReload {
             }
         }
         let failure = self.state.failure().map(str::to_owned);
-        ca.standing.store(Arc::new(Standing { failure, ..Standing::of(self.state.in_force()) }));
+        ca.standing
+            .store(Arc::new(Standing { failure, ..Standing::of(self.state.in_force(), ca.signer.as_ref()) }));
         ca.metrics.ca.files_refused.set(i64::from(self.state.is_failing()));
         ca.note_expiry(now);
     }

@@ -11,13 +11,15 @@
 //! ```
 
 use super::CaService;
+use super::issuer::Issuer;
 use super::service::{Refused, identity};
+use super::signer::SIGNING_REQUESTS;
 use crate::serve::polled_files::POLL_INTERVAL;
 use crate::serve::subsystem::{StopOrder, Subsystem};
 use anyhow::Result;
 use parking_lot::Mutex;
 use pilotfish_admission::LogLimit;
-use pilotfish_ca::{Authority, WorkloadCertificate};
+use pilotfish_ca::WorkloadCertificate;
 use pilotfish_control_plane::resources::{ClientState, ConnectHook, ConnectingClient};
 use pilotfish_proto::any;
 use pilotfish_proto::envoy::config::core::v3::DataSource;
@@ -31,6 +33,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 /// Secret with the key and certificate of a workload.
 const CERTIFICATE: &str = "default";
@@ -54,7 +57,7 @@ struct Clients {
     queue: Queue,
     next_number: u64,
     /// Authority that the Secrets are of.
-    authority: Arc<Authority>,
+    authority: Arc<Issuer>,
     roots: Arc<Resource>,
 }
 
@@ -129,7 +132,10 @@ impl WorkloadSecrets {
     }
 
     async fn run(self: Arc<Self>) -> Result<()> {
+        // Certificates that an external signer is asked for.
+        let mut signing = JoinSet::new();
         loop {
+            while signing.try_join_next().is_some() {}
             let now = Instant::now();
             self.follow_authority(now);
             let Some(order) = self.next(now) else {
@@ -140,7 +146,14 @@ impl WorkloadSecrets {
                 }
                 continue;
             };
-            let turn = self.service.signers().for_sds().await?;
+            if self.service.is_external() {
+                if signing.len() >= SIGNING_REQUESTS {
+                    signing.join_next().await;
+                }
+                signing.spawn(self.clone().request(order));
+                continue;
+            }
+            let turn = self.service.processors().for_sds().await?;
             let this = self.clone();
             let make = move || this.make(&order, Instant::now(), SystemTime::now());
             tokio::task::spawn_blocking(make).await?;
@@ -164,9 +177,25 @@ impl WorkloadSecrets {
         due.map_or(POLL_INTERVAL, |due| due.min(POLL_INTERVAL))
     }
 
+    /// Requests a certificate from the external signer, and enters the client for the next one.
+    async fn request(self: Arc<Self>, order: Order) {
+        let made = self.service.requested_workload(&order.identity, order.address).await;
+        self.made(&order, made, Instant::now(), SystemTime::now());
+    }
+
     /// Makes a certificate, and enters the client for the next one. Blocks.
     pub(super) fn make(&self, order: &Order, now: Instant, wall_time: SystemTime) {
         let made = self.service.workload(&order.identity, order.address, wall_time);
+        self.made(order, made, now, wall_time);
+    }
+
+    fn made(
+        &self,
+        order: &Order,
+        made: Result<WorkloadCertificate, Refused>,
+        now: Instant,
+        wall_time: SystemTime,
+    ) {
         if let Err(Refused { status, .. }) = &made
             && let Some(left_out) = self.log.allow(now)
         {
@@ -365,7 +394,7 @@ fn certificate(made: &WorkloadCertificate) -> Resource {
 }
 
 /// Returns the Secret `ROOTCA`.
-fn roots(authority: &Authority) -> Arc<Resource> {
+fn roots(authority: &Issuer) -> Arc<Resource> {
     let roots = authority.roots_pem();
     let secret = tls::CertificateValidationContext {
         trusted_ca: Some(inline(&roots)),

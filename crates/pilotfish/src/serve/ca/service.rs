@@ -1,12 +1,16 @@
 //! `istio.v1.auth.IstioCertificateService/CreateCertificate`: signs for the identity that a client proved.
 
 use super::Ca;
+use super::issuer::Issuer;
 use super::messages::{CREATE_CERTIFICATE, IstioCertificateRequest, IstioCertificateResponse};
-use super::signers::Signers;
+use super::processors::Processors;
+use super::signer::ClusterSigner;
 use bytes::Bytes;
 use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_admission::{LogLimit, TokenBucket, TokenBuckets, network_of};
-use pilotfish_ca::{Authority, CertificateRequest, SignError, WorkloadCertificate};
+use pilotfish_ca::{
+    Authority, CertificateRequest, IssuedCertificate, SignError, WorkloadCertificate, WorkloadKey,
+};
 use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::{trust_domain, with_mesh};
 use pilotfish_identity::{Proof, WorkloadId};
@@ -44,7 +48,7 @@ pub(crate) struct CaService {
     recorder: Arc<PrometheusRecorder>,
     identities: TokenBuckets<String>,
     addresses: TokenBuckets<IpAddr>,
-    signers: Signers,
+    processors: Processors,
     log: LogLimit,
 }
 
@@ -62,7 +66,7 @@ impl CaService {
                 ADDRESS_CERTIFICATES,
                 ADDRESS_CERTIFICATES * 10,
             )),
-            signers: Signers::default(),
+            processors: Processors::default(),
             log: LogLimit::default(),
         }
     }
@@ -81,11 +85,17 @@ impl CaService {
         }
         self.admit_identity(&identity).map_err(|refused| refused.status)?;
         let lifetime = self.ca.lifetimes.of(request.validity_duration);
-        let signed = match lifetime {
-            Ok(lifetime) => self.sign(identity, request.csr, lifetime).await?,
-            Err(error) => Err(error),
+        let lifetime = lifetime.map_err(|error| self.failed(&error))?;
+        let cert_chain = match &self.ca.signer {
+            Some(signer) => {
+                let issued = self.request(signer, &identity, request.csr, lifetime).await?;
+                vec![issued.chain, issued.roots]
+            }
+            None => {
+                let signed = self.sign(identity, request.csr, lifetime).await?;
+                signed.map_err(|error| self.failed(&error))?
+            }
         };
-        let cert_chain = signed.map_err(|error| self.failed(&error))?;
         metrics.signed.inc();
         Ok(IstioCertificateResponse { cert_chain })
     }
@@ -97,15 +107,88 @@ impl CaService {
         csr: String,
         lifetime: Duration,
     ) -> Result<Result<Vec<String>, SignError>, Status> {
-        let turn = self.signers.for_request().await;
-        let turn = turn.map_err(|error| Status::internal(error.to_string()))?;
         let authority = self.ca.authority.load_full();
-        let signing = tokio::task::spawn_blocking(move || {
-            let signed = sign(&authority, &identity, &csr, lifetime, SystemTime::now());
-            drop(turn);
-            signed
+        self.computed(move || sign(authority.own()?, &identity, &csr, lifetime, SystemTime::now())).await
+    }
+
+    /// Has the external signer sign a request that claims the identity and nothing else, and checks the
+    /// answer.
+    async fn request(
+        &self,
+        signer: &ClusterSigner,
+        identity: &str,
+        csr: String,
+        lifetime: Duration,
+    ) -> Result<IssuedCertificate, Status> {
+        let (proven, text) = (identity.to_owned(), csr.clone());
+        let request =
+            self.computed(move || Ok(CertificateRequest::from_pem_claiming(&text, workload_id(&proven)?)?));
+        let request = request.await?.map_err(|error| self.failed(&error))?;
+        let signed = signer.sign(identity, csr, lifetime).await;
+        let signed = signed.inspect_err(|_| self.count_failure("CERT_GEN_ERROR"))?;
+        let chain = signed.ok_or_else(|| self.too_many_signing().status)?;
+        let (proven, authority, longest) =
+            (identity.to_owned(), self.ca.authority.load_full(), self.ca.lifetimes.max);
+        let checked = self.computed(move || {
+            let Issuer::External(authority) = &*authority else {
+                return Err(SignError::Create("the authority has a key".into()));
+            };
+            let identity = workload_id(&proven)?;
+            authority
+                .check(&request, &chain, identity, longest, SystemTime::now())
+                .map_err(|error| SignError::Create(error.to_string()))
         });
-        signing.await.map_err(|error| Status::internal(error.to_string()))
+        checked.await?.map_err(|error| {
+            let name = signer.name();
+            tracing::error!(signer = name, identity, %error, "the certificate of a signer is refused");
+            self.failed(&error)
+        })
+    }
+
+    /// Computes on a thread for blocking work, within the limit of processors.
+    async fn computed<T: Send + 'static>(
+        &self,
+        compute: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let turn = self.processors.for_request().await;
+        let turn = turn.map_err(|error| Status::internal(error.to_string()))?;
+        let computing = tokio::task::spawn_blocking(move || {
+            let computed = compute();
+            drop(turn);
+            computed
+        });
+        computing.await.map_err(|error| Status::internal(error.to_string()))
+    }
+
+    /// True if an external signer has the key.
+    pub(super) fn is_external(&self) -> bool {
+        self.ca.signer.is_some()
+    }
+
+    /// Creates a key for an identity that a client proved, and has its certificate signed by the external
+    /// signer, within the limits of requests.
+    pub(super) async fn requested_workload(
+        &self,
+        identity: &str,
+        client: IpAddr,
+    ) -> Result<WorkloadCertificate, Refused> {
+        self.admit_address(client)?;
+        self.admit_identity(identity)?;
+        let later = |status| Refused { status, wait: RETRY };
+        let Some(signer) = &self.ca.signer else {
+            return Err(later(Status::internal("there is no external signer")));
+        };
+        let proven = identity.to_owned();
+        let created = self.computed(move || {
+            let key = WorkloadKey::create()?;
+            let csr = key.request(Some(workload_id(&proven)?))?;
+            Ok::<_, SignError>((key, csr))
+        });
+        let created = created.await.map_err(later)?;
+        let (key, csr) = created.map_err(|error| later(self.failed(&error)))?;
+        let issued = self.request(signer, identity, csr, self.ca.lifetimes.default).await.map_err(later)?;
+        self.recorder.metrics().ca.signed.inc();
+        Ok(WorkloadCertificate { chain: issued.chain, key: key.to_pem(), expires: issued.expires })
     }
 
     pub(super) fn admit_identity(&self, identity: &str) -> Result<(), Refused> {
@@ -130,14 +213,14 @@ impl CaService {
         self.admit_identity(identity)?;
         let authority = self.ca.authority.load_full();
         let made = workload_id(identity)
-            .and_then(|identity| authority.workload(identity, self.ca.lifetimes.default, now));
+            .and_then(|identity| authority.own()?.workload(identity, self.ca.lifetimes.default, now));
         let made = made.map_err(|error| Refused { status: self.failed(&error), wait: RETRY })?;
         self.recorder.metrics().ca.signed.inc();
         Ok(made)
     }
 
-    pub(super) fn signers(&self) -> &Signers {
-        &self.signers
+    pub(super) fn processors(&self) -> &Processors {
+        &self.processors
     }
 
     pub(crate) fn ca(&self) -> &Arc<Ca> {
@@ -154,6 +237,19 @@ impl CaService {
         Refused { status, wait }
     }
 
+    fn too_many_signing(&self) -> Refused {
+        self.recorder.limit_exceeded(Limit::SigningRequests);
+        let limit = Limit::SigningRequests.as_str();
+        let status = Status::resource_exhausted(format!(
+            "too many certificates are being signed; try again later (limit {limit})"
+        ));
+        Refused { status, wait: RETRY }
+    }
+
+    fn count_failure(&self, name: &str) {
+        self.recorder.metrics().ca.sign_errors.with_label_values(&[name]).inc();
+    }
+
     /// Counts an error under istiod's names and returns its status.
     fn failed(&self, error: &SignError) -> Status {
         let metrics = &self.recorder.metrics().ca;
@@ -166,7 +262,7 @@ impl CaService {
         if matches!(error, SignError::Request(_)) {
             metrics.request_errors.inc();
         }
-        metrics.sign_errors.with_label_values(&[name]).inc();
+        self.count_failure(name);
         Status::new(code, error.to_string())
     }
 }

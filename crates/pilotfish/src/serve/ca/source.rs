@@ -65,6 +65,9 @@ impl AuthoritySource {
             Self::Files(AuthorityFiles::Folder(folder)) => {
                 bail!("{} has a plug-in authority: replace its files", folder.display())
             }
+            Self::Files(AuthorityFiles::Roots(path)) => {
+                bail!("{} has the roots of an external signer: replace the file", path.display())
+            }
             Self::Files(AuthorityFiles::Single(path)) => {
                 let before = files::read_state(path)?;
                 let after = change(&before)?;

@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 
 pub(super) const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 
-fn settings(ca: &str, data: &Path) -> Settings {
+pub(super) fn settings(ca: &str, data: &Path) -> Settings {
     let args = ServeArgs {
         ca: CaArgs { ca: Some(ca.to_owned()), ..CaArgs::default() },
         sources: SourceArgs { paths: vec![".".into()], ..SourceArgs::default() },
@@ -50,9 +50,9 @@ async fn open_with(ca: &str, data: &Path, metrics: &Arc<Metrics>) -> Result<(Arc
     let files = match &own.source {
         CaSource::SelfSigned(folder) => AuthorityFiles::self_signed(folder, now)?,
         CaSource::Files(folder) => AuthorityFiles::Folder(folder.clone()),
-        CaSource::Secret => unreachable!(),
+        CaSource::Secret | CaSource::Signer { .. } => unreachable!(),
     };
-    Ca::with_source(&settings, own, AuthoritySource::Files(files), metrics, now).await
+    Ca::with_source(&settings, own, (AuthoritySource::Files(files), None), metrics, now).await
 }
 
 async fn step(reload: &mut CaReload, now: SystemTime) {
@@ -177,10 +177,14 @@ async fn new_files_are_put_in_force_and_broken_ones_are_not() {
     let (one, two) = (SelfSigned::create(now).unwrap(), SelfSigned::create(now).unwrap());
     write(&folder, &one);
     let (ca, mut reload) = open(&format!("files={}", folder.path().display()), folder.path()).await.unwrap();
-    let (first, serving) = (ca.roots_pem(), format!("{:p}", ca.serving.current()));
+    let (first, serving) = (ca.roots_pem(), format!("{:p}", ca.serving.as_ref().unwrap().current()));
     let mut state = async || {
         step(&mut reload, now).await;
-        (ca.roots_pem(), format!("{:p}", ca.serving.current()), ca.metrics.ca.files_refused.get())
+        (
+            ca.roots_pem(),
+            format!("{:p}", ca.serving.as_ref().unwrap().current()),
+            ca.metrics.ca.files_refused.get(),
+        )
     };
     assert_eq!(state().await, (first.clone(), serving.clone(), 0), "nothing changed");
     write_key(&folder.path().join("ca-key.pem"), &two.key);
@@ -196,10 +200,10 @@ async fn certificate_of_this_process_is_replaced_after_half_of_its_life() {
     let folder = tempfile::tempdir().unwrap();
     let (ca, mut reload) = open("self-signed", folder.path()).await.unwrap();
     let start = reload.renew - SERVING / 2;
-    let first = ca.serving.current();
+    let first = ca.serving.as_ref().unwrap().current();
     for (after, renews) in [(SERVING / 2 - Duration::from_secs(1), false), (SERVING / 2, true)] {
         step(&mut reload, start + after).await;
-        assert_eq!(!Arc::ptr_eq(&first, &ca.serving.current()), renews, "{after:?}");
+        assert_eq!(!Arc::ptr_eq(&first, &ca.serving.as_ref().unwrap().current()), renews, "{after:?}");
     }
     assert_eq!(reload.renew, start + SERVING);
 }

@@ -1,12 +1,13 @@
 //! State of the authority for operators: `pilotfish ca`.
 
 use super::Standing;
+use super::issuer::Issuer;
 use pilotfish_api::v1::{CaCertificate, CaRole, CaRotation, CertificateAuthority};
-use pilotfish_ca::{Authority, CertificateInfo, CertificateRole};
+use pilotfish_ca::{CertificateInfo, CertificateRole};
 use pilotfish_control_plane::control::time;
 
 /// Returns the state of an authority; certificates that cannot be parsed are a failure.
-pub(super) fn view(authority: &Authority, standing: &Standing, signed: u64) -> CertificateAuthority {
+pub(super) fn view(authority: &Issuer, standing: &Standing, signed: u64) -> CertificateAuthority {
     let (certificates, unreadable) = match authority.certificates() {
         Ok(certificates) => (certificates, None),
         Err(reason) => (Vec::new(), Some(reason)),

@@ -72,8 +72,9 @@ pub(crate) fn open(
             Some(ServerCertificate::resolved_by(webhooks.certificates()))
         }
         CertificateSource::Authority => {
-            let ca = ca.context("--secure-xds-address: no certificate authority")?;
-            Some(ServerCertificate::resolved_by(ca.serving()))
+            let own = ca.and_then(|ca| ca.serving());
+            let own = own.context("--secure-xds-address: no certificate authority that signs one")?;
+            Some(ServerCertificate::resolved_by(own))
         }
     };
     let files = Files::of(&secure.certificate, &secure.authorities).with_authority(ca.cloned());

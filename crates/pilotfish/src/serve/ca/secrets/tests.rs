@@ -2,7 +2,7 @@ use super::super::service::IDENTITY_CERTIFICATES;
 use super::super::tests::{Service, WEB};
 use super::*;
 use parking_lot::Mutex;
-use pilotfish_ca::{AuthorityPem, SelfSigned};
+use pilotfish_ca::{Authority, AuthorityPem, SelfSigned};
 use pilotfish_control_plane::resources::Resources;
 use pilotfish_identity::{Pem, spiffe_ids};
 use pilotfish_proto::ResourceType;
@@ -186,7 +186,7 @@ fn put_in_force(plane: &Plane, made: &SelfSigned, roots: &str) {
         roots: Some(pem(roots.as_bytes())),
     };
     let authority = Authority::from_pem(&texts, SystemTime::now()).unwrap();
-    plane.secrets.service.ca().put_in_force(authority, SystemTime::now()).unwrap();
+    plane.secrets.service.ca().put_in_force(Issuer::Own(Box::new(authority)), SystemTime::now()).unwrap();
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 /// A request first needs a place in front of the processors, of which there is one for each. SDS, which makes
 /// one certificate at a time, needs none. So only as many requests as there are processors are ever ahead of
 /// it, and one of its certificates is ahead of them.
-pub(super) struct Signers {
+pub(super) struct Processors {
     places: Arc<Semaphore>,
     processors: Arc<Semaphore>,
 }
@@ -21,13 +21,13 @@ pub(super) struct Turn {
     _place: Option<OwnedSemaphorePermit>,
 }
 
-impl Default for Signers {
+impl Default for Processors {
     fn default() -> Self {
         Self::new(available_parallelism().map_or(1, |all| (all.get() / 2).max(1)))
     }
 }
 
-impl Signers {
+impl Processors {
     fn new(processors: usize) -> Self {
         let [places, processors] = [(); 2].map(|()| Arc::new(Semaphore::new(processors)));
         Self { places, processors }
@@ -59,7 +59,7 @@ mod tests {
 
     /// Order in which 20 requests and 20 certificates over SDS are signed, by these many processors.
     async fn order(processors: usize) -> String {
-        let (signers, signed) = (Arc::new(Signers::new(processors)), Arc::new(Mutex::new(String::new())));
+        let (signers, signed) = (Arc::new(Processors::new(processors)), Arc::new(Mutex::new(String::new())));
         let mut tasks = JoinSet::new();
         for _ in 0..20 {
             let (signers, signed) = (signers.clone(), signed.clone());

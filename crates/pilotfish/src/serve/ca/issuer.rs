@@ -1,0 +1,85 @@
+//! Authority in force: with its key, or with its roots only.
+
+use anyhow::{Context, Result};
+use pilotfish_ca::{Authority, CertificateInfo, ExternalAuthority, SignError};
+use rustls::sign::CertifiedKey;
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+/// The authority that signs.
+#[derive(Debug)]
+pub(super) enum Issuer {
+    /// This process has the key.
+    Own(Box<Authority>),
+    /// A signer of the cluster has it.
+    External(ExternalAuthority),
+}
+
+impl Issuer {
+    /// Returns the roots in PEM.
+    pub(super) fn roots_pem(&self) -> String {
+        match self {
+            Self::Own(authority) => authority.roots_pem(),
+            Self::External(authority) => authority.roots_pem(),
+        }
+    }
+
+    /// Describes the certificates.
+    ///
+    /// # Errors
+    /// When one cannot be parsed.
+    pub(super) fn certificates(&self) -> Result<Vec<CertificateInfo>, String> {
+        match self {
+            Self::Own(authority) => authority.certificates(),
+            Self::External(authority) => authority.certificates(),
+        }
+    }
+
+    /// Returns the expiry of the root, and of the certificate that signs, as far as it is known.
+    pub(super) fn expiry(&self) -> (SystemTime, SystemTime) {
+        match self {
+            Self::Own(authority) => (authority.root_expires(), authority.expires()),
+            Self::External(authority) => (authority.expires(), authority.expires()),
+        }
+    }
+
+    /// True if certificates of the other are those of this one, by their chain.
+    pub(super) fn has_chain_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Own(authority), Self::Own(other)) => authority.has_chain_of(other),
+            // What signs is known by its roots only.
+            (Self::External(authority), Self::External(other)) => authority.roots_pem() == other.roots_pem(),
+            _ => false,
+        }
+    }
+
+    /// Returns the authority with the key.
+    ///
+    /// # Errors
+    /// When others have the key.
+    pub(super) fn own(&self) -> Result<&Authority, SignError> {
+        match self {
+            Self::Own(authority) => Ok(authority),
+            Self::External(_) => Err(SignError::Create("the key is with an external signer".into())),
+        }
+    }
+
+    /// Creates a certificate for this process; `None` if others sign, who do not know its names.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub(super) fn server(
+        &self,
+        names: &BTreeSet<String>,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<Option<CertifiedKey>> {
+        match self {
+            Self::Own(authority) => {
+                let made = authority.server(names, lifetime, now);
+                made.map(Some).context("the certificate of this process")
+            }
+            Self::External(_) => Ok(None),
+        }
+    }
+}
