@@ -5,7 +5,10 @@
 mod support;
 
 use pilotfish_testkit::real::{Authority, Pilotfish, Program, Tunnel, eventually, free_port};
-use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertificateSigningRequest, IsCa,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
+};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::fs::Permissions;
@@ -229,6 +232,94 @@ async fn who_proves_nothing_gets_no_certificate_and_nobody_sees_the_key() {
     }
 }
 
+/// A root with a list of revoked certificates, in the files of Istio's plug-in CA.
+struct RevokingRoot {
+    issuer: Issuer<'static, KeyPair>,
+    folder: PathBuf,
+}
+
+impl RevokingRoot {
+    fn write(folder: &Path) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("ca-cert.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(folder.join("ca-key.pem"), key.serialize_pem()).unwrap();
+        std::fs::set_permissions(folder.join("ca-key.pem"), Permissions::from_mode(0o600)).unwrap();
+        Self { issuer: Issuer::new(params, key), folder: folder.to_owned() }
+    }
+
+    /// Writes the list with a certificate.
+    fn revoke(&self, certificate: &str) {
+        let der = der(certificate);
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+        let revoked = RevokedCertParams {
+            serial_number: parsed.raw_serial().to_vec().into(),
+            revocation_time: rcgen::date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2024, 1, 1),
+            next_update: rcgen::date_time_ymd(2090, 1, 1),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        self.write_list(&list.signed_by(&self.issuer).unwrap().pem().unwrap());
+    }
+
+    fn write_list(&self, text: &str) {
+        std::fs::write(self.folder.join("new"), text).unwrap();
+        std::fs::rename(self.folder.join("new"), self.folder.join("ca-crl.pem")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revoked_certificate_is_refused_while_others_of_the_authority_are_accepted() {
+    let (first, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let root = RevokingRoot::write(&folder.path().join("ca"));
+    let ca = format!("files={}", folder.path().join("ca").display());
+    let mesh = Mesh::start_in(folder, &first, &ca).await;
+    let trusted = std::fs::read_to_string(root.folder.join("ca-cert.pem")).unwrap();
+    let proof = first.workload(SHOP_WEB);
+    let by_first = mesh.tunnel(&trusted, Some(&proof)).await;
+    let [(stolen, _), (good, _)] = [obtain(by_first.port()).await, obtain(by_first.port()).await];
+    let csr = request().1.pem().unwrap();
+    let asks = async |pair: &(String, String)| {
+        let tunnel = mesh.tunnel(&trusted, Some(pair)).await;
+        create(tunnel.port(), &csr).await.map_err(|status| format!("{status}, {:?}", tunnel.errors()))
+    };
+    asks(&stolen).await.unwrap();
+    root.revoke(&stolen.0);
+    let is_refused = || async {
+        match asks(&stolen).await {
+            Err(error) if error.to_lowercase().contains("revoked") => Ok(()),
+            other => Err(other),
+        }
+    };
+    eventually("the certificate is refused", is_refused).await;
+    asks(&good).await.unwrap();
+    asks(&proof).await.unwrap();
+
+    // A list that cannot be used changes nothing, and is a problem.
+    root.write_list("");
+    let status = || async {
+        let page = mesh.pilotfish.json("/api/v1/ca").await;
+        match page["failure"].as_str() {
+            Some(failure) if failure.contains("ca-crl.pem: no revocation list in PEM") => Ok(()),
+            _ => Err(page.to_string()),
+        }
+    };
+    eventually("the list is a problem", status).await;
+    assert!(mesh.pilotfish.metric("pilotfish_ca_files_refused").await > 0.0);
+    eventually("the certificate is still refused", is_refused).await;
+    asks(&good).await.unwrap();
+}
+
 /// The program that keeps the certificate of a workload in a folder.
 struct Keeper {
     program: Program,
@@ -371,7 +462,7 @@ struct Intermediate {
 
 impl Intermediate {
     fn write(folder: &std::path::Path) -> Self {
-        use rcgen::{BasicConstraints, DistinguishedName, DnType, IsCa, Issuer, KeyUsagePurpose};
+        use rcgen::{DistinguishedName, DnType};
         let params = |name: &str| {
             let mut params = CertificateParams::default();
             params.distinguished_name = DistinguishedName::new();

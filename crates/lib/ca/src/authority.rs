@@ -1,6 +1,7 @@
 //! The authority: a key, the certificates that lead from it to the roots, and signing.
 
 use crate::key::AuthorityKey;
+use crate::revocation::Revocations;
 use crate::verification::verify;
 use crate::{AuthorityError, CertificateRequest, SignError};
 use pilotfish_identity::{Pem, WorkloadId};
@@ -45,6 +46,7 @@ pub struct Authority {
     /// Certificates that follow a signed one, without the roots.
     chain: Vec<CertificateDer<'static>>,
     roots: Vec<CertificateDer<'static>>,
+    revocations: Option<Revocations>,
     expires: SystemTime,
     root_expires: SystemTime,
 }
@@ -124,10 +126,28 @@ impl Authority {
         };
         let issuer = Issuer::from_ca_cert_der(&signing, key)
             .map_err(|error| certificate_error(own.origin, error.to_string()))?;
-        let authority = Self { issuer, signing, chain, roots, expires, root_expires };
+        let authority = Self { issuer, signing, chain, roots, revocations: None, expires, root_expires };
         let fail = |reason| AuthorityError::Chain { origin: own.origin.into(), reason };
         authority.check_trial(now).map_err(fail)?;
         Ok(authority)
+    }
+
+    /// Adds lists of revoked certificates, and checks that clients which use them accept what it signs.
+    ///
+    /// # Errors
+    /// When there is none, one cannot be used, one of an authority of the chain is missing or has expired, or
+    /// a certificate of the chain is revoked.
+    pub fn with_revocations(self, lists: Pem<'_>, now: SystemTime) -> Result<Self, AuthorityError> {
+        let authority = Self { revocations: Some(Revocations::from_pem(lists)?), ..self };
+        let fail = |reason| AuthorityError::Revocation { origin: lists.origin.into(), reason };
+        authority.check_trial(now).map_err(fail)?;
+        Ok(authority)
+    }
+
+    /// Returns the lists of revoked certificates in PEM, if there are any.
+    #[must_use]
+    pub fn revocations_pem(&self) -> Option<&str> {
+        self.revocations.as_ref().map(Revocations::pem)
     }
 
     /// Signs a certificate for a proven identity: the chain in PEM, one certificate in each text, the leaf
@@ -269,7 +289,7 @@ impl Authority {
         let key = KeyPair::generate().map_err(|error| error.to_string())?;
         let lifetime = Duration::from_secs(3600);
         let leaf = self.leaf(&key, identity, lifetime, now).map_err(|error| error.to_string())?;
-        verify(&leaf, &self.chain, &self.roots, now)
+        verify(&leaf, &self.chain, &self.roots, self.revocations.as_ref(), now)
     }
 }
 

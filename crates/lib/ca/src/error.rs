@@ -42,6 +42,13 @@ pub enum AuthorityError {
         origin: String,
         reason: String,
     },
+    /// Clients that use the revocation lists would reject what the authority signs.
+    #[error("certificates of the authority do not verify with the revocation lists of {origin}: {reason}")]
+    Revocation {
+        /// The source of the lists.
+        origin: String,
+        reason: String,
+    },
     /// A rotation cannot begin before the last one has ended.
     #[error("a rotation of the root is under way")]
     Rotating,

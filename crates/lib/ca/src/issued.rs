@@ -59,7 +59,7 @@ impl IssuedChain<'_> {
         if validity > longest.saturating_add(SKEW) {
             return Err(IssuedError::Lifetime { validity, longest });
         }
-        verify(leaf, between, self.roots, now).map_err(IssuedError::Chain)?;
+        verify(leaf, between, self.roots, None, now).map_err(IssuedError::Chain)?;
         Ok((proven, expires))
     }
 }

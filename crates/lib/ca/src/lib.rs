@@ -18,6 +18,7 @@ mod issued;
 mod key;
 mod lifetime;
 mod request;
+mod revocation;
 mod rotation;
 mod self_signed;
 mod serving;

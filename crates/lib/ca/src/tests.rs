@@ -685,3 +685,57 @@ fn external_roots_must_be_usable() {
         assert!(error.contains(expected), "{expected}: {error}");
     }
 }
+
+/// A list of an authority in PEM, with these serial numbers, valid until this year.
+fn list(issuer: &Made, serials: &[u64], year: i32) -> String {
+    use rcgen::{CertificateRevocationListParams, KeyIdMethod, RevokedCertParams, SerialNumber};
+    let revoked = |serial: &u64| RevokedCertParams {
+        serial_number: SerialNumber::from(*serial),
+        revocation_time: date_time_ymd(2024, 1, 1),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let params = CertificateRevocationListParams {
+        this_update: date_time_ymd(2024, 1, 1),
+        next_update: date_time_ymd(year, 1, 1),
+        crl_number: SerialNumber::from(1_u64),
+        issuing_distribution_point: None,
+        revoked_certs: serials.iter().map(revoked).collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    params.signed_by(&Issuer::from_params(&issuer.params, &issuer.key)).unwrap().pem().unwrap()
+}
+
+#[test]
+fn revocation_lists_must_cover_the_chain_and_revoke_nothing_of_it() {
+    let with_crls = |name: &str, serial: u64| {
+        let mut params = params(name);
+        params.key_usages.push(KeyUsagePurpose::CrlSign);
+        params.serial_number = Some(serial.into());
+        params
+    };
+    let root = root_with(with_crls("root", 1), KeyPair::generate().unwrap());
+    let between = below(&root, with_crls("between", 7));
+    let stranger = root_with(with_crls("stranger", 2), KeyPair::generate().unwrap());
+    let key = between.key.serialize_pem();
+    let read = |lists: &str| {
+        let authority = load(&between.certificate, &key, None, Some(&root.certificate)).unwrap();
+        assert_eq!(authority.revocations_pem(), None);
+        authority.with_revocations(pem("ca-crl.pem", lists), now())
+    };
+    let of_root = list(&root, &[5], 2060);
+    let both = format!("{of_root}{}", list(&between, &[6], 2060));
+    assert_eq!(read(&both).unwrap().revocations_pem(), Some(&*both));
+    for (lists, expected) in [
+        (String::new(), "ca-crl.pem: no revocation list in PEM"),
+        (root.certificate.clone(), "ca-crl.pem: no revocation list in PEM"),
+        (both.replace("CRL-----\nM", "CRL-----\nA"), "ca-crl.pem: "),
+        (of_root.clone(), "UnknownRevocationStatus"),
+        (format!("{of_root}{}", list(&stranger, &[], 2060)), "UnknownRevocationStatus"),
+        (format!("{of_root}{}", list(&between, &[], 2025)), "CrlExpired"),
+        (format!("{}{}", list(&root, &[7], 2060), list(&between, &[], 2060)), "CertRevoked"),
+    ] {
+        let error = read(&lists).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("ca-crl.pem"), "{expected}: {error}");
+    }
+}

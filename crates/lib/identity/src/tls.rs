@@ -3,7 +3,7 @@
 
 use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
@@ -94,11 +94,14 @@ impl ServerCertificate {
 /// Authorities for clients' certificates. The handshake also accepts clients without a certificate; without
 /// any authority, no certificate is requested.
 #[derive(Clone, Debug)]
-pub struct Authorities(RootCertStore);
+pub struct Authorities {
+    roots: RootCertStore,
+    revoked: Vec<CertificateRevocationListDer<'static>>,
+}
 
 impl Default for Authorities {
     fn default() -> Self {
-        Self(RootCertStore::empty())
+        Self { roots: RootCertStore::empty(), revoked: Vec::new() }
     }
 }
 
@@ -117,7 +120,24 @@ impl Authorities {
                 })?;
             }
         }
-        Ok(Self(roots))
+        Ok(Self { roots, revoked: Vec::new() })
+    }
+
+    /// Adds lists of revoked certificates. A certificate of an authority without a list is accepted.
+    ///
+    /// # Errors
+    /// When a text has no list, or a malformed one.
+    pub fn with_revocations(mut self, texts: &[Pem<'_>]) -> Result<Self, TlsError> {
+        for text in texts {
+            let fail = |reason| TlsError::Certificate { origin: text.origin.to_owned(), reason };
+            let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(text.text).collect();
+            let found = found.map_err(|error| fail(error.to_string()))?;
+            if found.is_empty() {
+                return Err(fail("no revocation list in PEM".into()));
+            }
+            self.revoked.extend(found);
+        }
+        Ok(self)
     }
 }
 
@@ -176,10 +196,12 @@ fn config(
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| fail(error.to_string()))?;
-    let builder = if authorities.0.is_empty() {
+    let builder = if authorities.roots.is_empty() {
         builder.with_no_client_auth()
     } else {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities.0), provider)
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities.roots), provider)
+            .with_crls(authorities.revoked)
+            .allow_unknown_revocation_status()
             .allow_unauthenticated()
             .build()
             .map_err(|error| fail(error.to_string()))?;

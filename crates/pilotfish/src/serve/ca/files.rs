@@ -26,6 +26,9 @@ const ISTIO: [&str; 4] = ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-c
 /// Names as cert-manager has them; the chain follows the certificate.
 const CERT_MANAGER: [&str; 4] = ["tls.crt", "tls.key", "", "ca.crt"];
 
+/// Lists of revoked certificates, beside the files of either form.
+const REVOCATIONS: &str = "ca-crl.pem";
+
 /// Names of files with a key.
 const KEYS: [&str; 2] = [ISTIO[1], CERT_MANAGER[1]];
 /// Permissions that the file of a created key may have.
@@ -54,6 +57,8 @@ pub(super) struct AuthorityTexts {
     key: Option<Text>,
     chain: Option<Text>,
     roots: Option<Text>,
+    /// Lists of revoked certificates.
+    revocations: Option<Text>,
     rotation: Option<Rotation>,
 }
 
@@ -113,6 +118,7 @@ impl AuthorityFiles {
                     key: None,
                     chain: None,
                     roots: None,
+                    revocations: None,
                     rotation: None,
                 })
             }
@@ -134,6 +140,8 @@ impl AuthorityTexts {
     /// # Errors
     /// When one cannot be read, or a needed one is missing.
     pub(super) fn of(origin: &str, read: impl Fn(&str) -> Result<Option<Text>>) -> Result<Self> {
+        // An empty list is one that is being written, and must not end all revocations.
+        let revocations = read(REVOCATIONS)?;
         let read = |name: &str| match name {
             "" => Ok(None),
             name => Ok::<_, anyhow::Error>(read(name)?.filter(|text| !text.bytes.is_empty())),
@@ -151,6 +159,7 @@ impl AuthorityTexts {
             key: Some(needed(key)?),
             chain: read(chain)?,
             roots: read(roots)?,
+            revocations,
             rotation: None,
         })
     }
@@ -160,7 +169,7 @@ impl AuthorityTexts {
         let text = |text: String| Text { path: path.display().to_string(), bytes: text.into_bytes() };
         let RootState { certificate, key, roots, rotation } = state;
         let (certificate, key, roots) = (text(certificate), Some(text(key)), Some(text(roots)));
-        Self { certificate, key, chain: None, roots, rotation }
+        Self { certificate, key, chain: None, roots, revocations: None, rotation }
     }
 
     /// Returns the texts with the rotation that is under way.
@@ -192,7 +201,11 @@ impl AuthorityTexts {
             chain: self.chain.as_ref().map(Text::pem),
             roots: self.roots.as_ref().map(Text::pem),
         };
-        Ok(Issuer::Own(Box::new(Authority::from_pem(&texts, now)?)))
+        let authority = Authority::from_pem(&texts, now)?;
+        Ok(Issuer::Own(Box::new(match &self.revocations {
+            Some(lists) => authority.with_revocations(lists.pem(), now)?,
+            None => authority,
+        })))
     }
 }
 

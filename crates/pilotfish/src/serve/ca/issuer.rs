@@ -24,6 +24,14 @@ impl Issuer {
         }
     }
 
+    /// Returns the lists of revoked certificates in PEM, if there are any.
+    pub(super) fn revocations_pem(&self) -> Option<&str> {
+        match self {
+            Self::Own(authority) => authority.revocations_pem(),
+            Self::External(_) => None,
+        }
+    }
+
     /// Describes the certificates.
     ///
     /// # Errors

@@ -158,6 +158,12 @@ impl Ca {
         self.authority.load().roots_pem()
     }
 
+    /// Returns the roots in PEM, and the lists of revoked certificates.
+    pub(crate) fn trusted_pem(&self) -> (String, Option<String>) {
+        let authority = self.authority.load();
+        (authority.roots_pem(), authority.revocations_pem().map(str::to_owned))
+    }
+
     /// Returns the roots in PEM, now and when they change.
     pub(crate) fn follow(&self) -> watch::Receiver<Arc<str>> {
         self.roots.subscribe()

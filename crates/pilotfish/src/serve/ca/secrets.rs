@@ -395,12 +395,17 @@ fn certificate(made: &WorkloadCertificate) -> Resource {
 
 /// Returns the Secret `ROOTCA`.
 fn roots(authority: &Issuer) -> Arc<Resource> {
-    let roots = authority.roots_pem();
+    let (roots, revoked) = (authority.roots_pem(), authority.revocations_pem());
     let secret = tls::CertificateValidationContext {
         trusted_ca: Some(inline(&roots)),
+        crl: revoked.map(inline),
         ..tls::CertificateValidationContext::default()
     };
-    Arc::new(resource(ROOTS, tls::secret::Type::ValidationContext(secret), &roots))
+    Arc::new(resource(
+        ROOTS,
+        tls::secret::Type::ValidationContext(secret),
+        &(roots + revoked.unwrap_or_default()),
+    ))
 }
 
 fn inline(text: &str) -> DataSource {

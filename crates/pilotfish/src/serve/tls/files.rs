@@ -26,6 +26,7 @@ pub(crate) struct Files {
 pub(super) struct Texts {
     certificate: Option<(Text, Text)>,
     authorities: Vec<Text>,
+    revocations: Vec<Text>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -55,10 +56,16 @@ impl Files {
             None => None,
         };
         let authorities = self.authorities.iter().map(|path| Text::read(path));
-        let own = self.own.iter().map(|ca| {
-            Ok(Text { path: "the certificate authority".into(), bytes: ca.roots_pem().into_bytes() })
-        });
-        Ok(Texts { certificate, authorities: authorities.chain(own).collect::<Result<_>>()? })
+        let mut authorities: Vec<Text> = authorities.collect::<Result<_>>()?;
+        let mut revocations = Vec::new();
+        if let Some(ca) = &self.own {
+            let text =
+                |text: String| Text { path: "the certificate authority".into(), bytes: text.into_bytes() };
+            let (roots, revoked) = ca.trusted_pem();
+            authorities.push(text(roots));
+            revocations.extend(revoked.map(text));
+        }
+        Ok(Texts { certificate, authorities, revocations })
     }
 }
 
@@ -87,7 +94,8 @@ impl Texts {
             (None, None) => anyhow::bail!("no certificate for TLS"),
         };
         let authorities: Vec<_> = self.authorities.iter().map(Text::pem).collect();
-        Ok((certificate, Authorities::from_pem(&authorities)?))
+        let revocations: Vec<_> = self.revocations.iter().map(Text::pem).collect();
+        Ok((certificate, Authorities::from_pem(&authorities)?.with_revocations(&revocations)?))
     }
 }
 

@@ -238,3 +238,43 @@ async fn new_clients_are_ahead_of_renewals() {
     assert!(new.next().unwrap().certificate.is_some());
     assert_eq!(plane.make_until(later), old.len());
 }
+
+#[tokio::test]
+async fn revocation_lists_are_sent_with_the_roots() {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer as Signer,
+        KeyIdMethod, KeyUsagePurpose, date_time_ymd,
+    };
+    let plane = Plane::new().await;
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2024, 1, 1),
+        next_update: date_time_ymd(2090, 1, 1),
+        crl_number: 1_u64.into(),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&Signer::from_params(&params, &key)).unwrap().pem().unwrap();
+    let private = key.serialize_pem();
+    let pem = |text: &'static str| Pem { origin: "new", text: text.as_bytes() };
+    let [certificate, private] = [certificate, private].map(|text| -> &'static str { text.leak() });
+    let texts = AuthorityPem { certificate: pem(certificate), key: pem(private), chain: None, roots: None };
+    let now = SystemTime::now();
+    let plain = roots(&Issuer::Own(Box::new(Authority::from_pem(&texts, now).unwrap())));
+    let list = Pem { origin: "list", text: list.as_bytes() };
+    let with_list = Authority::from_pem(&texts, now).unwrap().with_revocations(list, now).unwrap();
+    plane.secrets.service.ca().put_in_force(Issuer::Own(Box::new(with_list)), now).unwrap();
+    plane.secrets.follow_authority(Instant::now());
+    let sent = plane.secrets.clients.lock().roots.clone();
+    assert_ne!(sent.version, plain.version);
+    let any = prost_types::Any::decode(&*sent.body).unwrap();
+    let secret = tls::Secret::decode(&*any.value).unwrap();
+    let Some(tls::secret::Type::ValidationContext(context)) = secret.r#type else { panic!("{secret:?}") };
+    let Some(Specifier::InlineBytes(bytes)) = context.crl.unwrap().specifier else { panic!("not inline") };
+    assert!(bytes.starts_with(b"-----BEGIN X509 CRL-----"));
+}
