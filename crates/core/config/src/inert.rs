@@ -35,11 +35,6 @@ pub(crate) const INERT_FIELDS: &[Inert] = &[
     ),
     Inert::new(
         &[Kind::KubernetesGateway],
-        "spec.infrastructure",
-        "has no effect: Pilotfish creates no Deployments and Services for Gateways",
-    ),
-    Inert::new(
-        &[Kind::KubernetesGateway],
         "spec.tls.backend",
         "has no effect: backends see no certificate of this Gateway; tls of a DestinationRule names one",
     ),
@@ -61,7 +56,8 @@ pub(crate) const INERT_FIELDS: &[Inert] = &[
     Inert::new(
         &[Kind::GatewayClass],
         "spec.parametersRef",
-        "has no effect: Pilotfish creates no Deployments and Services for Gateways",
+        "has no effect: ConfigMaps with the label gateway.istio.io/defaults-for-class have the defaults of \
+         a class",
     ),
     Inert {
         kinds: &[Kind::EndpointSlice],

@@ -44,11 +44,6 @@ fn field_without_effect_is_a_warning_at_its_place() {
             object(api, "GRPCRoute", &format!("rules: [{{{rule}}}]")),
         ),
         (
-            object(api, "Gateway", &format!("{gateway}, infrastructure: {{labels: {{a: b}}}}")),
-            "spec.infrastructure",
-            object(api, "Gateway", gateway),
-        ),
-        (
             object(
                 api,
                 "Gateway",

@@ -24,6 +24,7 @@
 //! translator    clients, their views, and which resources change for which views
 //! analysis      what points at nothing or has no effect, by the queries of all other rooms
 //! status        the status of the objects that have one, from the same queries as their routes
+//! infrastructure   the Gateways whose Deployment and Service are made for them
 //! ```
 //!
 //! Questions that several resources share ("which services does this scope see", "which DestinationRule
@@ -35,6 +36,7 @@ mod credentials;
 mod engine;
 mod envoy;
 mod envoy_filter;
+mod infrastructure;
 mod limits;
 mod policy;
 mod proxy;
@@ -51,6 +53,7 @@ pub use analysis::{Analyzer, Code, Completeness, Finding, Known, Level};
 pub use credentials::CertificateSource;
 pub use engine::{EncodedResource, Refusal, TranslationSettings};
 pub use envoy_filter::check_object;
+pub use infrastructure::GatewayTranslator;
 pub use limits::LIMITS;
 pub use proxy::{
     CERTIFICATES_KEY, CERTIFICATES_OVER_ADS, Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, Metadata,

@@ -36,8 +36,15 @@ impl StatusTranslator {
         cluster: ClusterId,
         controllers: Controllers,
     ) -> Self {
-        let query = Statuses { of: StatusView { cluster, controllers } };
+        let query = Statuses { of: StatusView { cluster, controllers, deploys: false } };
         Self { memo: Memo::with_settings(settings.into()), query, known: Arc::default() }
+    }
+
+    /// Reports parameters of Gateways that cannot be used, if Deployments of Gateways are made.
+    #[must_use]
+    pub fn with_deployments(mut self, deploys: bool) -> Self {
+        self.query.of.deploys = deploys;
+        self
     }
 
     /// Advances to a world that differs by `changes` from the previous one, and returns the changed statuses.

@@ -139,7 +139,7 @@ impl Analyzer {
         controllers: Controllers,
         known: Known,
     ) -> Self {
-        let status = StatusView { cluster, controllers };
+        let status = StatusView { cluster, controllers, deploys: false };
         Self {
             memo: Memo::with_settings(settings.into()),
             setting: Arc::new(Setting { known, status }),

@@ -1,6 +1,7 @@
 //! Secret and ConfigMap.
 
 use crate::Base64;
+use crate::gateway_api::OVERLAY_KEYS;
 use crate::kinds::message::{kind, message};
 use pilotfish_model::ObjectMeta;
 use std::collections::BTreeMap;
@@ -125,7 +126,8 @@ impl Secret {
 impl ConfigMap {
     /// Drops the keys that are not read of any ConfigMap: clusters have many ConfigMaps, and large ones.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
-        self.data.retain(|key, _| AUTHORITIES.contains(&key.as_str()));
+        let known = |key: &&str| AUTHORITIES.contains(key) || OVERLAY_KEYS.contains(key);
+        self.data.retain(|key, _| known(&key.as_str()));
         self.binary_data.clear();
         meta.annotations = Arc::default();
     }

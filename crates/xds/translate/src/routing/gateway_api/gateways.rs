@@ -82,7 +82,7 @@ pub(super) fn class_controller(class: &GatewayClass) -> Option<&'static str> {
 }
 
 /// True for a Gateway whose routers its controller makes: one that names no Service.
-fn is_managed(object: &Typed<KubernetesGateway>) -> bool {
+pub(super) fn is_managed(object: &Typed<KubernetesGateway>) -> bool {
     match object.spec.addresses.as_slice() {
         [] => true,
         [only] => only.r#type == "IPAddress",
@@ -95,14 +95,18 @@ pub(super) fn services(object: &Typed<KubernetesGateway>, domain: &ClusterDomain
     let spec = &object.spec;
     let namespace = object.namespace();
     if is_managed(object) {
-        let name = match object.meta().annotations.get(NAME_OVERRIDE) {
-            Some(name) => name.clone(),
-            None => format!("{}-{}", object.name(), spec.gateway_class_name),
-        };
-        return Hostname::parse(&domain.service(&name, namespace)).into_iter().collect();
+        return Hostname::parse(&domain.service(&managed_name(object), namespace)).into_iter().collect();
     }
     let named = spec.addresses.iter().filter(|address| address.r#type == "Hostname");
     named.filter_map(|address| Hostname::parse(&domain.qualify(&address.value, namespace)).ok()).collect()
+}
+
+/// The name of the Service and the Deployment of a Gateway that names no Service.
+pub(super) fn managed_name(object: &Typed<KubernetesGateway>) -> String {
+    match object.meta().annotations.get(NAME_OVERRIDE) {
+        Some(name) => name.clone(),
+        None => format!("{}-{}", object.name(), object.spec.gateway_class_name),
+    }
 }
 
 /// The listeners of a Gateway or ListenerSet, as routes see them.

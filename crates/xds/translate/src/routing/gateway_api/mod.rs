@@ -21,6 +21,7 @@ mod gateways;
 mod grants;
 mod grpc_routes;
 mod http_routes;
+mod infrastructure;
 mod listener_tls;
 mod listeners;
 mod owners;
@@ -35,6 +36,7 @@ mod stream_routes;
 pub(crate) use backend_tls::{MadeRule, MadeRulesIn, UNUSABLE};
 pub(crate) use gateways::ApiGateways;
 pub(crate) use grants::allows as grant_allows;
+pub(crate) use infrastructure::ManagedGateways;
 pub(crate) use rules::ApiVirtualServices;
 pub(crate) use status::{ApiStatus, KINDS, StatusView, partial_loops};
 

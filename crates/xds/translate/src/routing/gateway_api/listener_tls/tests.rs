@@ -58,7 +58,7 @@ fn served(world: &Arc<World>) -> Vec<String> {
 
 /// The reasons of ResolvedRefs and Programmed of the only listener.
 fn reasons(world: &Arc<World>) -> [String; 2] {
-    let view = StatusView { cluster: "Kubernetes".into(), controllers: Controllers::Both };
+    let view = StatusView { cluster: "Kubernetes".into(), controllers: Controllers::Both, deploys: false };
     let key = ObjectKey::new(Kind::KubernetesGateway, "edge", "gw");
     let Some(Status::Gateway { listeners, .. }) =
         evaluate(world, &ApiStatus { key, of: view }).as_deref().cloned()

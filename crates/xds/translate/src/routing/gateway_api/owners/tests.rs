@@ -53,7 +53,7 @@ fn served_in(world: &Arc<World>) -> Vec<String> {
 }
 
 fn status(world: &Arc<World>, kind: Kind, namespace: &str, name: &str) -> Option<Status> {
-    let of = StatusView { cluster: "Kubernetes".into(), controllers: Controllers::Both };
+    let of = StatusView { cluster: "Kubernetes".into(), controllers: Controllers::Both, deploys: false };
     let key = ObjectKey::new(kind, namespace, name);
     evaluate(world, &ApiStatus { key, of }).as_deref().cloned()
 }

@@ -40,7 +40,10 @@ impl Query for ReachOf {
             _ => cx.object::<Gateway>(namespace, name).map(ListenerOwner::from),
         };
         let Some(owner) = owner else { return Reach::default() };
-        let ports: BTreeSet<u16> = owner.listeners().map(|listener| listener.port).collect();
+        // Listeners of other protocols have a condition of their own.
+        let is_stream = |protocol: &str| matches!(protocol, "HTTP" | "HTTPS" | "TLS" | "TCP");
+        let served = owner.listeners().filter(|listener| is_stream(&listener.protocol));
+        let ports: BTreeSet<u16> = served.map(|listener| listener.port).collect();
         let mut reach = Reach::default();
         let mut outside = BTreeSet::new();
         let mut inside = BTreeSet::new();

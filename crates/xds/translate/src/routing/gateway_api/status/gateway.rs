@@ -5,6 +5,7 @@ use super::addresses::{Reach, ReachOf};
 use super::routes::AttachedRoutes;
 use crate::engine::Cx;
 use crate::routing::gateway_api::gateways::{self, internal_name};
+use crate::routing::gateway_api::infrastructure::parameters;
 use crate::routing::gateway_api::listeners::{self, Fault};
 use crate::routing::gateway_api::owners::{ListenerOwner, accepts_sets_of, owner_of_set, owners_of};
 use crate::routing::gateway_api::{ACCEPTED, RESOLVED_REFS};
@@ -21,7 +22,7 @@ pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, of: &StatusView) -> Option<St
     let object = cx.object::<Gateway>(&key.namespace, &key.name)?;
     gateways::controller(cx, &object).filter(|controller| of.includes(controller))?;
     let reach = cx.get(&ReachOf { owner: key.clone(), cluster: of.cluster.clone() });
-    let accepted = accepted(&object);
+    let accepted = accepted(cx, &object, of);
     let programmed = programmed(&accepted, &reach);
     let allows_sets = object.spec.allowed_listeners.is_some();
     let attached_sets = allows_sets.then(|| {
@@ -50,7 +51,7 @@ pub(super) fn status_of_set(cx: &Cx<'_>, key: &ObjectKey, of: &StatusView) -> Op
         let conditions = vec![refused(ACCEPTED), refused(PROGRAMMED)];
         return Some(Status::ListenerSet { conditions, listeners: Vec::new() });
     }
-    let parent = accepted(gateway);
+    let parent = accepted(cx, gateway, of);
     let accepted = if !parent.status {
         Condition::bad(ACCEPTED, "ParentNotAccepted", format!("{name}: {}", parent.message))
     } else if !has_usable_listener(cx, &owner) {
@@ -68,16 +69,20 @@ fn has_usable_listener(cx: &Cx<'_>, owner: &ListenerOwner) -> bool {
     owner.listeners().any(|listener| listeners::outcome(cx, owner, &listener).server.is_some())
 }
 
-/// Returns the `Programmed` condition: true if a service has the ports and endpoints.
+/// Returns the `Programmed` condition: true if the services have the ports, endpoints for each, and their
+/// external addresses.
 fn programmed(accepted: &Condition, reach: &Reach) -> Condition {
     if !accepted.status {
         return Condition::bad(PROGRAMMED, accepted.reason, accepted.message.clone());
     }
-    if !reach.serving.is_empty() {
-        return Condition::good(PROGRAMMED, PROGRAMMED, format!("served by {}", reach.serving.join(", ")));
+    let serving = format!("served by {}", reach.serving.join(", "));
+    if reach.missing.is_empty() {
+        return Condition::good(PROGRAMMED, PROGRAMMED, serving);
     }
     let reason = if reach.is_pending { "AddressNotAssigned" } else { "AddressNotUsable" };
-    Condition::bad(PROGRAMMED, reason, reach.missing.join("; "))
+    let missing = reach.missing.join("; ");
+    let message = if reach.serving.is_empty() { missing } else { format!("{missing}; {serving}") };
+    Condition::bad(PROGRAMMED, reason, message)
 }
 
 fn listeners(cx: &Cx<'_>, owner: &ListenerOwner) -> Vec<ListenerStatus> {
@@ -96,8 +101,12 @@ fn listeners(cx: &Cx<'_>, owner: &ListenerOwner) -> Vec<ListenerStatus> {
 }
 
 /// Returns the `Accepted` condition: true if the types of the Gateway's addresses are supported, which are
-/// host names of services or a single IP address.
-fn accepted(object: &Typed<Gateway>) -> Condition {
+/// host names of services or a single IP address, and the parameters of its Deployment can be used.
+fn accepted(cx: &Cx<'_>, object: &Typed<Gateway>, of: &StatusView) -> Condition {
+    let is_deployed = of.deploys && gateways::is_managed(object);
+    if let Some(why) = is_deployed.then(|| parameters(cx, object)).and_then(Result::err) {
+        return Condition::bad(ACCEPTED, "InvalidParameters", why);
+    }
     let given = |kind: &str| kind == "IPAddress" && object.spec.addresses.len() == 1;
     let strange =
         object.spec.addresses.iter().find(|address| address.r#type != "Hostname" && !given(&address.r#type));

@@ -44,6 +44,8 @@ pub(crate) struct StatusView {
     pub(crate) cluster: ClusterId,
     /// The controllers whose objects get a status.
     pub(crate) controllers: Controllers,
+    /// True if Deployments and Services of Gateways are made, with the parameters that a Gateway names.
+    pub(crate) deploys: bool,
 }
 
 impl StatusView {

@@ -41,8 +41,11 @@ fn status_of(world: &Arc<World>, kind: Kind, controllers: Controllers) -> Option
         _ => ("shop", "r"),
     };
     let key = ObjectKey::new(kind, namespace, name);
-    (*evaluate(world, &ApiStatus { key, of: StatusView { cluster: "Kubernetes".into(), controllers } }))
-        .clone()
+    (*evaluate(world, &ApiStatus { key, of: view(controllers) })).clone()
+}
+
+fn view(controllers: Controllers) -> StatusView {
+    StatusView { cluster: "Kubernetes".into(), controllers, deploys: true }
 }
 
 fn word(condition: &Condition) -> String {
@@ -382,6 +385,8 @@ fn a_gateway_lists_its_addresses() {
             Some(vec!["IPAddress 1.2.3.4", "Hostname lb.example.com"]),
         ),
         (reached("LoadBalancer", &["1.2.3.4"], 80, false), "!Programmed:AddressNotUsable", None),
+        (reached("LoadBalancer", &[], 80, true), "!Programmed:AddressNotAssigned", None),
+        (reached("LoadBalancer", &[], 80, false), "!Programmed:AddressNotUsable", None),
         (reached("LoadBalancer", &["1.2.3.4"], 8080, true), "!Programmed:AddressNotUsable", None),
     ] {
         let world = world(yaml(&gateway(LISTENERS)).into_iter().chain(updates.clone()));
@@ -390,6 +395,33 @@ fn a_gateway_lists_its_addresses() {
         let addresses = addresses.map(|list| list.into_iter().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(found, addresses, "{updates:?}");
     }
+}
+
+#[test]
+fn each_listener_needs_a_port_that_serves() {
+    let two = "{name: http, port: 80, protocol: HTTP}, {name: tcp, port: 90, protocol: TCP}";
+    let dns = "{name: http, port: 80, protocol: HTTP}, {name: dns, port: 53, protocol: UDP}";
+    for (listeners, programmed) in [(two, "!Programmed:AddressNotUsable"), (dns, "Programmed:Programmed")] {
+        let updates = reached("ClusterIP", &[], 80, true);
+        let (conditions, _, _) = of_gateway(&world(yaml(&gateway(listeners)).into_iter().chain(updates)));
+        assert_eq!(conditions, ["Accepted:Accepted", programmed], "{listeners}");
+    }
+}
+
+#[test]
+fn parameters_that_cannot_be_used_are_a_condition_where_gateways_are_deployed() {
+    let spec = format!(
+        "{{gatewayClassName: istio, listeners: [{LISTENERS}], infrastructure: {{parametersRef: {{group: '', \
+         kind: ConfigMap, name: none}}}}}}"
+    );
+    let world = with(&line(API, "Gateway", "shop", "gw", &spec));
+    let (conditions, _, _) = of_gateway(&world);
+    assert_eq!(conditions, ["!Accepted:InvalidParameters", "!Programmed:InvalidParameters"]);
+    let key = ObjectKey::new(Kind::KubernetesGateway, "shop", "gw");
+    let of = StatusView { deploys: false, ..view(Controllers::Both) };
+    let status = evaluate(&world, &ApiStatus { key, of });
+    let Some(Status::Gateway { conditions, .. }) = status.as_deref() else { panic!("no status") };
+    assert_eq!(word(&conditions[0]), "Accepted:Accepted");
 }
 
 #[test]
