@@ -377,15 +377,32 @@ impl PodTarget {
         self.has_certificates && self.authorities.is_some()
     }
 
+    /// True if Envoys can verify Pilotfish: the authorities for that are known, or it is reached in
+    /// plaintext.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.authorities.as_ref().is_none_or(|authorities| !authorities().is_empty())
+    }
+
     /// Bootstrap of a Pod's Envoy. Values that are unknown before the Pod runs are written as `$(NAME)`,
     /// which Kubernetes expands in arguments of containers; the sidecar template sets the environment for
     /// them. Besides Envoy's own admin page, which only the Pod can reach, it responds to kubelets on port
     /// 15021 and to Prometheus on port 15090, like Istio's sidecars, and to the probes of its containers.
     #[must_use]
     pub fn bootstrap(&self, workload: &Workload<'_>) -> Value {
+        self.bootstrap_of("sidecar", workload)
+    }
+
+    /// Bootstrap of a gateway's Envoy, otherwise as [`bootstrap`](Self::bootstrap).
+    #[must_use]
+    pub fn gateway_bootstrap(&self, workload: &Workload<'_>) -> Value {
+        self.bootstrap_of("router", workload)
+    }
+
+    fn bootstrap_of(&self, kind: &str, workload: &Workload<'_>) -> Value {
         let app = workload.labels.get("app").copied().unwrap_or(workload.name);
         let node = NodeTemplate {
-            kind: "sidecar",
+            kind,
             name: "$(POD_NAME)",
             namespace: "$(POD_NAMESPACE)",
             ip: "$(POD_IP)",

@@ -23,6 +23,7 @@ mod server;
 mod store;
 mod validate;
 mod watch;
+mod yaml_template;
 
 pub use certificate::CertificateLifetimes;
 pub use controller::{Clock, WebhookController, WebhookControllerSettings};
@@ -31,6 +32,7 @@ pub use routes::{Observer, Outcome, router};
 pub use server::{Bound, Certificates, LIMITS, ServerError};
 pub use store::SECRET;
 pub use validate::{Analysis, RevisionNow, Validator};
+pub use yaml_template::{YamlTemplate, YamlTemplateError};
 
 /// Limits with their names in responses and metrics, beside those of connections ([`LIMITS`]).
 pub const NAMED_LIMITS: [(&str, usize); 3] = [

@@ -1,15 +1,12 @@
 //! Sidecar template.
 
 use super::json::Json;
-use minijinja::{Environment, UndefinedBehavior, context};
+use crate::yaml_template::{YamlTemplate, YamlTemplateError};
+use minijinja::context;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// Template of the sidecar's containers and volumes, unless another one is configured.
 pub const DEFAULT: &str = include_str!("default.yaml.j2");
-
-/// Maximum size of a template's output in bytes.
-const LARGEST: usize = 1 << 20;
 
 /// Failure of a template.
 #[derive(Debug, thiserror::Error)]
@@ -36,11 +33,6 @@ pub enum TemplateError {
     Annotation { name: &'static str, why: String },
 }
 
-pub(crate) struct Template {
-    environment: Environment<'static>,
-    text: String,
-}
-
 /// Values of a template.
 pub(crate) struct Known<'a> {
     pub(crate) bootstrap: &'a serde_json::Value,
@@ -54,25 +46,20 @@ pub(crate) struct Known<'a> {
     pub(crate) values: &'a BTreeMap<String, String>,
 }
 
+pub(crate) struct Template(YamlTemplate);
+
 impl Template {
     pub(crate) fn new(text: &str) -> Result<Self, TemplateError> {
-        let mut environment = Environment::new();
-        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-        environment
-            .add_template_owned("template", text.to_owned())
-            .map_err(|error| TemplateError::Template(chain(&error)))?;
-        Ok(Self { environment, text: text.to_owned() })
+        Ok(Self(YamlTemplate::new(text)?))
     }
 
     pub(crate) fn text(&self) -> &str {
-        &self.text
+        self.0.text()
     }
 
-    /// True if the template may use a value of that name. Names may be computed, so this only searches for
-    /// the word.
+    /// True if the template may use a value of that name.
     pub(crate) fn mentions(&self, name: &str) -> bool {
-        let is_part = |c: char| c.is_alphanumeric() || c == '_';
-        self.text.split(|c| !is_part(c)).any(|word| word == name)
+        self.0.mentions(name)
     }
 
     /// Renders a part of a Pod.
@@ -81,17 +68,7 @@ impl Template {
             known;
         let context = context! { bootstrap, interception, revision, namespace, annotations, labels, values,
         statusPort => status_port };
-        let template = self
-            .environment
-            .get_template("template")
-            .map_err(|error| TemplateError::Template(chain(&error)))?;
-        let text = template.render(context).map_err(|error| TemplateError::Template(chain(&error)))?;
-        if text.len() > LARGEST {
-            return Err(TemplateError::Yaml(format!("more than {LARGEST} bytes")));
-        }
-        let options = serde_saphyr::options! { strict_booleans: true };
-        let part: Json = serde_saphyr::from_str_with_options(&text, options)
-            .map_err(|error| TemplateError::Yaml(error.to_string()))?;
+        let part: Json = self.0.render(&context)?;
         let is_part =
             |name: &str, value: &Json| matches!(name, "metadata" | "spec") && matches!(value, Json::Map(_));
         match &part {
@@ -101,14 +78,11 @@ impl Template {
     }
 }
 
-/// Text of an error with its causes.
-fn chain(error: &minijinja::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        // Writing to a String cannot fail.
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
+impl From<YamlTemplateError> for TemplateError {
+    fn from(error: YamlTemplateError) -> Self {
+        match error {
+            YamlTemplateError::Template(why) => Self::Template(why),
+            YamlTemplateError::Yaml(why) => Self::Yaml(why),
+        }
     }
-    text
 }
