@@ -1,0 +1,22 @@
+//! Deployments and Services of Gateways (`gateway.networking.k8s.io`) whose class is Pilotfish's.
+//!
+//! ```text
+//! ManagedGateways ─▶ template ─▶ overlays ─▶ Manifests ─▶ Planner (pure) ─▶ API server
+//!                                                            ▲     by server-side apply
+//! watch of the labelled objects (observe) ───────────────────┘
+//! ```
+//!
+//! All objects of a Gateway are owned by it, so that the API server's garbage collector deletes them. Objects
+//! that the Gateway does not own are never changed, and fields of other field managers are never taken over.
+
+mod merge;
+mod object;
+mod observe;
+mod planner;
+mod projection;
+mod render;
+mod writer;
+
+pub use object::{ManagedKind, Manifest, ObjectId};
+pub use render::{DEFAULT_TEMPLATE, GatewayBootstrap, GatewayTemplate, RenderError};
+pub use writer::{CLASS, DesiredGateways, FIELD_MANAGER, GatewayWriter, LeadsUntil};
