@@ -58,10 +58,16 @@ fn manifests() -> BTreeMap<String, Value> {
     let mut files: Vec<_> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
-        // All but the first are for options that are off by default, and applied by themselves.
+        // The others are for options that are off by default, and applied by themselves.
         .filter(|name| {
-            !["kustomization.yaml", "rbac-ca.yaml", "rbac-ca-signer.yaml", "rbac-exports.yaml"]
-                .contains(&name.as_str())
+            let others = [
+                "kustomization.yaml",
+                "rbac-ca.yaml",
+                "rbac-ca-signer.yaml",
+                "rbac-exports.yaml",
+                "rbac-gateways.yaml",
+            ];
+            !others.contains(&name.as_str())
         })
         .collect();
     files.sort();
@@ -198,6 +204,7 @@ fn options_that_are_off_by_default_bring_their_rights() {
         ("certificateAuthority.enabled=true", "rbac-ca.yaml", "--ca=secret"),
         (WITH_SIGNER, "rbac-ca.yaml", "--ca-signer-roots="),
         (WITH_SIGNER, "rbac-ca-signer.yaml", "--ca-signer=clusterissuers.cert-manager.io/mesh"),
+        ("gatewayDeployments.enabled=true", "rbac-gateways.yaml", "--gateway-deployments=on"),
     ] {
         let Some(chart) = rendered(&[&format!("--set={value}")]) else { return };
         let chart = objects(&chart);

@@ -39,6 +39,8 @@ pub struct StatusPublisher<O> {
     pub istio: bool,
     /// Ranges of the addresses that are allocated in statuses, if they are.
     pub addresses: Option<AddressRanges>,
+    /// True if Deployments of Gateways are made.
+    pub deploys: bool,
     pub shared: Arc<Shared>,
     pub revision: watch::Receiver<Revision>,
     pub observer: Arc<O>,
@@ -68,7 +70,8 @@ impl<O: StatusObserver + 'static> StatusPublisher<O> {
             let (sender, wanted) = mpsc::channel(1);
             let writer = StatusWriter::new(self.client.clone(), self.writer_settings(), leadership.clone());
             let book =
-                StatusTranslator::new(self.translation.clone(), self.cluster.clone(), self.controllers);
+                StatusTranslator::new(self.translation.clone(), self.cluster.clone(), self.controllers)
+                    .with_deployments(self.deploys);
             tokio::select! {
                 () = writer.run(wanted) => {}
                 ended = follow(&self.shared, book, sender) => return ended,

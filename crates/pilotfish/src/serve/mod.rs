@@ -10,6 +10,7 @@ mod control_loop;
 mod descriptors;
 mod elections;
 mod exports;
+mod gateways;
 mod history;
 mod lookups;
 mod polled_files;
@@ -135,6 +136,7 @@ impl Bound {
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.add(analyses(&analysis));
         subsystems.extend(of_leader(&settings, &sources, &shared, &recorder, &revision, ca.as_ref()));
+        subsystems.extend(gateways::subsystem(&settings, &sources, &shared, webhooks.as_ref())?);
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
         subsystems.extend(configuration::subsystem(&configuration, &fanout, &shared));
         subsystems.extend(sources.subsystems(messages, &shared, revision));

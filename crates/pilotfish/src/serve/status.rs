@@ -30,6 +30,7 @@ pub(super) fn subsystem(
         controllers: settings.status.controllers,
         istio: settings.status.write == WriteStatus::All,
         addresses: settings.status.address_ranges,
+        deploys: settings.gateways.is_some(),
         shared: shared.clone(),
         revision: revision.subscribe(),
         observer: recorder.clone(),

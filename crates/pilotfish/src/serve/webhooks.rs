@@ -117,6 +117,7 @@ pub(crate) struct Webhooks {
     bound: Bound,
     controller: WebhookController,
     injector: Injector,
+    target: PodTarget,
     observer: Arc<dyn Observer>,
     analysis: Arc<Analysis>,
     revision: watch::Receiver<Revision>,
@@ -144,7 +145,7 @@ impl Webhooks {
         let bound = bound.with_observer(recorder.clone());
         let target = settings.target(bound.certificates(), ca.cloned())?;
         let target = target.with_certificates(ca.is_some());
-        let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
+        let injector = injector(settings.template.as_deref(), settings.values.clone(), target.clone())?;
         let injector = injector.with_revision(&settings.revision);
         let client = client::connect(cluster).await.context("--kubernetes")?;
         let last_call = if settings.url.is_some() { Duration::ZERO } else { LAST_CALL };
@@ -158,13 +159,19 @@ impl Webhooks {
         };
         let controller = WebhookController::new(client, controller, bound.certificates());
         let (observer, analysis, revision) = (recorder.clone(), analysis.clone(), revision.subscribe());
-        Ok(Some(Self { bound, controller, injector, observer, analysis, revision, last_call }))
+        Ok(Some(Self { bound, controller, injector, target, observer, analysis, revision, last_call }))
     }
 
     /// Returns the view for the admin API.
     #[must_use]
     pub(crate) fn view(&self) -> WebhookView {
         WebhookView::new(self.bound.certificates(), self.injector.template().to_owned())
+    }
+
+    /// Returns the address and transport of Pilotfish for Envoys of Pods.
+    #[must_use]
+    pub(crate) fn target(&self) -> PodTarget {
+        self.target.clone()
     }
 
     /// Returns the bound address.

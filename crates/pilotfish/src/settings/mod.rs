@@ -13,6 +13,7 @@ mod auto_registration;
 mod ca;
 mod check;
 mod file;
+mod gateways;
 mod multi_cluster;
 mod parse;
 mod registration;
@@ -29,6 +30,7 @@ pub(crate) use admin::{AdminArgs, AdminSettings};
 pub(crate) use auto_registration::{AutoRegistrationArgs, AutoRegistrationSettings};
 pub(crate) use ca::{CaArgs, CaSettings, CaSource};
 pub(crate) use check::Mistakes;
+pub(crate) use gateways::{GatewayArgs, GatewaySettings};
 pub(crate) use multi_cluster::{MultiClusterArgs, RemoteClusterSettings};
 pub(crate) use registration::{RegistrationArgs, RegistrationSettings, StoreSettings};
 use registries::LiveRegistry;
@@ -92,6 +94,7 @@ groups! {
     status: StatusArgs,
     switches: SwitchArgs,
     webhooks: WebhookArgs,
+    gateways: GatewayArgs,
 }
 
 /// Validated settings, as components receive them.
@@ -118,6 +121,8 @@ pub(crate) struct Settings {
     pub(crate) switches: Switches,
     /// `None` where there are no webhooks.
     pub(crate) webhooks: Option<WebhookSettings>,
+    /// `None` where nothing is made for Gateways.
+    pub(crate) gateways: Option<GatewaySettings>,
 }
 
 impl ServeArgs {
@@ -153,6 +158,8 @@ impl ServeArgs {
             auto_registration.as_ref().is_some_and(|settings| settings.wanted.health_checks);
         registries.settings.allocate_addresses = status.addresses_by_name;
         let webhooks = self.webhooks.check(&sources, &registries, &self.tls, &mut check);
+        let audience = self.tls.token_audiences.first().map_or(AUDIENCE, String::as_str);
+        let gateways = self.gateways.check(webhooks.as_ref(), audience, &mut check);
         let (has_tls, keeps_ca) = (self.tls.secure_xds_address.is_some(), self.ca.is_kept());
         let kept = match (self.ca.signs_own(), self.webhooks.webhook_address.is_some()) {
             (true, _) => Some(CertificateSource::Authority),
@@ -174,6 +181,7 @@ impl ServeArgs {
             status,
             switches: self.switches.check(&mut check),
             webhooks,
+            gateways,
         };
         check.finish(settings)
     }

@@ -1,6 +1,8 @@
 //! Texts of settings as values. An error describes a good text; the caller puts the flag's name before it.
 
+use super::check::Check;
 use pilotfish_control_plane::control::Window;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -22,6 +24,18 @@ fn lacks_port(text: &str) -> bool {
 /// A limit: a whole number above 0.
 pub(super) fn limit(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "not a whole number above 0".into())
+}
+
+/// Values of a template, `NAME=VALUE` each; `flag` names them in mistakes.
+pub(super) fn pairs(flag: &str, pairs: &[String], check: &mut Check) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    for pair in pairs {
+        match pair.split_once('=') {
+            Some((name, value)) => drop(values.insert(name.to_owned(), value.to_owned())),
+            None => check.wrong(flag, pair, "not NAME=VALUE, as in cpu=50m"),
+        }
+    }
+    values
 }
 
 /// A duration as Istio writes it: `10s`, `1m30s`.

@@ -8,7 +8,6 @@ use clap::Args;
 use pilotfish_node::bootstrap::PodTarget;
 use pilotfish_node::injection::{AUDIENCE, TOKEN_AUDIENCE};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The value of `--injection-xds-ca` for the CA that the webhooks keep.
@@ -80,7 +79,7 @@ impl WebhookArgs {
         }
         let address = check.parse(ADDRESS, Some(address), parse::address);
         let sidecars = self.sidecars(check);
-        let mut values = self.values(check);
+        let mut values = parse::pairs("--injection-set", &self.injection_values, check);
         if sidecars != Sidecars::Plain {
             let audience = tls.token_audiences.first().map_or(AUDIENCE, String::as_str);
             values.entry(TOKEN_AUDIENCE.to_owned()).or_insert_with(|| audience.to_owned());
@@ -123,17 +122,6 @@ impl WebhookArgs {
                 Sidecars::ByAuthorities(path.into())
             }
         }
-    }
-
-    fn values(&self, check: &mut Check) -> BTreeMap<String, String> {
-        let mut values = BTreeMap::new();
-        for pair in &self.injection_values {
-            match pair.split_once('=') {
-                Some((name, value)) => drop(values.insert(name.to_owned(), value.to_owned())),
-                None => check.wrong("--injection-set", pair, "not NAME=VALUE, as in cpu=50m"),
-            }
-        }
-        values
     }
 
     /// Address that injected sidecars connect to.

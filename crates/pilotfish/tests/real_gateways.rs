@@ -1,0 +1,232 @@
+//! Deployments and Services of Gateways on a real API server.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use pilotfish_testkit::real::{
+    ApiServer, ApiServerOptions, Authorization, Program, User, eventually, free_port,
+};
+use serde_json::{Value, json};
+use std::path::Path;
+use tokio::process::Command;
+
+const ACCOUNT: &str = "system:serviceaccount:istio-system:pilotfish";
+
+const GATEWAY: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: front, namespace: shop}
+spec:
+  gatewayClassName: pilotfish
+  infrastructure: {labels: {team: edge}PARAMETERS}
+  listeners: [{name: http, port: 80, protocol: HTTP}LISTENERS]
+";
+
+const PARAMETERS: &str = ", parametersRef: {group: '', kind: ConfigMap, name: front}";
+
+const REPLICAS: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: front, namespace: shop}
+data: {deployment: 'spec: {replicas: 3}', podDisruptionBudget: 'spec: {minAvailable: 1}'}
+";
+
+/// Objects that a person made before the Gateway.
+const BY_HAND: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: old-pilotfish, namespace: shop}
+spec: {ports: [{name: http, port: 80}], selector: {app: old}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: old, namespace: shop}
+spec: {gatewayClassName: pilotfish, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: named, namespace: shop}
+spec:
+  gatewayClassName: pilotfish
+  addresses: [{type: Hostname, value: old-pilotfish}]
+  listeners: [{name: http, port: 80, protocol: HTTP}]
+";
+
+fn gateway(parameters: &str, listeners: &str) -> String {
+    GATEWAY.replace("PARAMETERS", parameters).replace("LISTENERS", listeners)
+}
+
+fn manifest(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes").join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// A cluster in which rights count, with the roles of `deploy/`.
+async fn cluster() -> Option<ApiServer> {
+    let user = User { token: "pilotfish".into(), name: ACCOUNT.into(), groups: Vec::new() };
+    let options = ApiServerOptions {
+        authorization: Authorization::Rbac,
+        users: vec![user],
+        ..ApiServerOptions::default()
+    };
+    let server = ApiServer::start(options).await?;
+    server.apply_definitions().await;
+    for name in ["namespace.yaml", "rbac.yaml", "rbac-secrets.yaml", "rbac-gateways.yaml", "webhooks.yaml"] {
+        server.apply(&manifest(name)).await;
+    }
+    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}").await;
+    Some(server)
+}
+
+/// Pilotfish outside of the cluster, with the rights of its service account.
+fn serve(server: &ApiServer, arguments: &[&str]) -> Program {
+    let kubeconfig = server.folder().join("pilotfish-kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig_of("pilotfish")).unwrap();
+    let port = free_port();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    command.args(["serve", "--kubernetes", "--kubeconfig"]).arg(kubeconfig);
+    command.args(["--xds-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"]);
+    command.args(["--webhook-address", &format!("127.0.0.1:{port}")]);
+    command.args(["--webhook-url", &format!("https://127.0.0.1:{port}")]);
+    command.args(["--injection-xds-ca", "kept"]);
+    command.args(arguments);
+    Program::start(&mut command, server.folder().join("pilotfish.log"))
+}
+
+fn api(server: &ApiServer, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    Api::namespaced_with(server.client(), "shop", &resource)
+}
+
+/// Waits until an object is as asked; returns it.
+async fn becomes(
+    pilotfish: &Program,
+    api: &Api<DynamicObject>,
+    name: &str,
+    is_right: impl Fn(&Value) -> bool,
+) -> Value {
+    eventually(&format!("{name} is right"), || async {
+        let object = api.get_opt(name).await.unwrap().ok_or_else(|| pilotfish.printed())?;
+        let object = serde_json::to_value(object).unwrap();
+        if is_right(&object) { Ok(object) } else { Err(format!("{object:#}\n{}", pilotfish.printed())) }
+    })
+    .await
+}
+
+fn condition<'a>(gateway: &'a Value, name: &str) -> &'a str {
+    let conditions = gateway["status"]["conditions"].as_array().into_iter().flatten();
+    let mut found = conditions.filter(|condition| condition["type"] == name);
+    found.next().and_then(|condition| condition["reason"].as_str()).unwrap_or_default()
+}
+
+fn ports(service: &Value) -> Vec<u64> {
+    let ports = service["spec"]["ports"].as_array().unwrap().iter();
+    ports.map(|port| port["port"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_gets_its_objects_and_they_follow_it() {
+    let Some(server) = cluster().await else { return };
+    let pilotfish = serve(&server, &["--gateway-deployments", "on"]);
+    let gateways = api(&server, "gateway.networking.k8s.io", "v1", "Gateway");
+    let (deployments, services) =
+        (api(&server, "apps", "v1", "Deployment"), api(&server, "", "v1", "Service"));
+    let budgets = api(&server, "policy", "v1", "PodDisruptionBudget");
+    let name = "front-pilotfish";
+
+    server.apply(&gateway("", "")).await;
+    let service = becomes(&pilotfish, &services, name, |it| ports(it) == [15021, 80]).await;
+    let deployment = becomes(&pilotfish, &deployments, name, |_| true).await;
+    let uid = gateways.get("front").await.unwrap().metadata.uid.unwrap();
+    for object in [&service, &deployment] {
+        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], json!(uid));
+        assert_eq!(object["metadata"]["labels"]["team"], "edge");
+    }
+    let pod = &deployment["spec"]["template"];
+    assert_eq!(pod["metadata"]["labels"]["service.istio.io/canonical-name"], name);
+    assert_eq!(pod["spec"]["serviceAccountName"], name);
+    let bootstrap: Value =
+        serde_json::from_str(pod["spec"]["containers"][0]["args"][1].as_str().unwrap()).unwrap();
+    assert!(bootstrap["node"]["id"].as_str().unwrap().starts_with("router~"), "{bootstrap}");
+    assert!(bootstrap.to_string().contains("BEGIN CERTIFICATE"), "it verifies Pilotfish");
+    let accounts = api(&server, "", "v1", "ServiceAccount");
+    becomes(&pilotfish, &accounts, name, |_| true).await;
+
+    // Nobody gives the load balancer an address yet.
+    becomes(&pilotfish, &gateways, "front", |it| condition(it, "Programmed").starts_with("Address")).await;
+
+    server.apply(&gateway("", ", {name: tcp, port: 90, protocol: TCP}")).await;
+    becomes(&pilotfish, &services, name, |it| ports(it) == [15021, 80, 90]).await;
+    let after = becomes(&pilotfish, &deployments, name, |_| true).await;
+    assert_eq!(after["metadata"]["generation"], deployment["metadata"]["generation"], "no Pod is replaced");
+
+    let by_hand = json!({"metadata": {"labels": {"team": "other"}}});
+    services.patch(name, &PatchParams::default(), &Patch::Merge(by_hand)).await.unwrap();
+    becomes(&pilotfish, &services, name, |it| it["metadata"]["labels"]["team"] == "edge").await;
+
+    server.apply(&gateway(PARAMETERS, "")).await;
+    becomes(&pilotfish, &gateways, "front", |it| condition(it, "Accepted") == "InvalidParameters").await;
+    server.apply(REPLICAS).await;
+    becomes(&pilotfish, &deployments, name, |it| it["spec"]["replicas"] == 3).await;
+    becomes(&pilotfish, &budgets, name, |it| it["spec"]["minAvailable"] == 1).await;
+    becomes(&pilotfish, &gateways, "front", |it| condition(it, "Accepted") == "Accepted").await;
+    server.apply(&gateway("", "")).await;
+    eventually("the budget is deleted", || async {
+        let budget = budgets.get_opt(name).await.unwrap();
+        budget.map_or(Ok(()), |_| Err(pilotfish.printed()))
+    })
+    .await;
+    let printed = pilotfish.printed();
+    assert!(!printed.contains("forbidden"), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_others_are_left_alone() {
+    let Some(server) = cluster().await else { return };
+    server.apply(BY_HAND).await;
+    let pilotfish = serve(&server, &["--gateway-deployments", "on"]);
+    let deployments = api(&server, "apps", "v1", "Deployment");
+    // Gateways are handled in the order of their names, and this one comes last.
+    server.apply(&gateway("", "").replace("front", "zone")).await;
+    becomes(&pilotfish, &deployments, "zone-pilotfish", |_| true).await;
+    eventually("the problem is reported", || async {
+        let printed = pilotfish.printed();
+        let is_reported =
+            printed.contains("Service shop/old-pilotfish exists and is not owned by the Gateway");
+        if is_reported { Ok(()) } else { Err(printed) }
+    })
+    .await;
+    let service = api(&server, "", "v1", "Service").get("old-pilotfish").await.unwrap();
+    assert!(service.metadata.owner_references.is_none() && service.metadata.labels.is_none());
+    let names: Vec<String> = deployments
+        .list(&Default::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter_map(|object| object.metadata.name)
+        .collect();
+    assert_eq!(names, ["zone-pilotfish"], "neither `old` nor `named` has a Deployment");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_made_where_that_is_off() {
+    let Some(server) = cluster().await else { return };
+    server
+        .apply(&format!("{GATEWAY}---\n{CLASS}").replace("PARAMETERS", PARAMETERS).replace("LISTENERS", ""))
+        .await;
+    let pilotfish = serve(&server, &["--gateway-deployments", "off"]);
+    let gateways = api(&server, "gateway.networking.k8s.io", "v1", "Gateway");
+    becomes(&pilotfish, &gateways, "front", |it| condition(it, "Accepted") == "Accepted").await;
+    for (group, kind) in [("apps", "Deployment"), ("", "Service")] {
+        let found = api(&server, group, "v1", kind).list(&Default::default()).await.unwrap().items;
+        assert!(found.is_empty(), "{found:?}");
+    }
+}
+
+const CLASS: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: pilotfish}
+spec: {controllerName: pilotfish.io/gateway-controller}
+";
