@@ -206,6 +206,7 @@ fn help_has_settings_under_headings_and_logging_at_the_end() {
             "Status and addresses",
             "Switches of behaviour",
             "Webhooks and injection",
+            "Gateways",
             "Logging"
         ],
         "{help}"
