@@ -5,7 +5,7 @@
 
 use crate::mapping::By;
 use crate::replica::{Agreement, Replica};
-use crate::wire::Applications;
+use pilotfish_eureka_wire::Applications;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,7 +121,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::tests::info;
+    use crate::testing::info;
 
     const EVERY: Duration = Duration::from_secs(600);
 

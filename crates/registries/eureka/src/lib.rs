@@ -9,12 +9,12 @@
 //! everything is read again.
 
 mod follower;
-mod instance;
 mod mapping;
 mod product;
 mod replica;
 mod settings;
-mod wire;
+#[cfg(test)]
+mod testing;
 
 use pilotfish_connect::TLS_OPTIONS;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSource, OptionsError, RegistryType};

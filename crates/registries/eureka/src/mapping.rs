@@ -1,6 +1,6 @@
 //! Mapping of applications and instances to services, endpoints and labels.
 
-use crate::instance::Instance;
+use pilotfish_eureka_wire::Instance;
 use pilotfish_model::{HealthStatus, Locality, Namespace};
 use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Mapping {
         mapped.ports = self.ports(service, instance);
         mapped.labels = instance.metadata.clone();
         mapped.labels.entry("app".to_owned()).or_insert_with(|| instance.key.app.to_lowercase());
-        mapped.locality = self.locality(&instance.locality);
+        mapped.locality = self.locality(instance);
         // The metadata key of Spring Cloud LoadBalancer.
         mapped.weight = instance.metadata.get("weight").and_then(|weight| weight.parse().ok()).unwrap_or(0);
         mapped.health = if instance.is_up() { HealthStatus::Healthy } else { HealthStatus::Unhealthy };
@@ -108,20 +108,18 @@ impl Mapping {
         plain.into_iter().chain(secure).collect()
     }
 
-    fn locality(&self, own: &Locality) -> Locality {
-        let mut locality = own.clone();
-        if locality.region.is_empty() {
-            locality.region = self.region.as_str().into();
-        }
-        locality
+    fn locality(&self, instance: &Instance) -> Locality {
+        let own = Some(&instance.region).filter(|region| !region.is_empty());
+        let region = own.cloned().unwrap_or_else(|| self.region.as_str().into());
+        Locality { region, zone: instance.zone.clone(), sub_zone: "".into() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::tests::{info, metadata, text};
-    use crate::wire::{InstanceInfo, PortInfo};
+    use crate::testing::{info, metadata, text};
+    use pilotfish_eureka_wire::{InstanceInfo, PortInfo};
 
     fn mapping(by: By) -> Mapping {
         Mapping {

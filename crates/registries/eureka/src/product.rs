@@ -2,12 +2,12 @@
 
 use crate::follower::{Ask, Contradiction, Follower, News};
 use crate::settings::Settings;
-use crate::wire::Applications;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{ACCEPT, AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pilotfish_connect::{HttpAnswer, HttpClient, HttpRequest, SecretError, Server};
+use pilotfish_eureka_wire::Applications;
 use pilotfish_runtime::Jitter;
 use pilotfish_session::{CatalogWriter, Product, SessionError};
 use std::collections::BTreeSet;

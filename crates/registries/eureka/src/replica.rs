@@ -9,11 +9,10 @@
 //! A state machine without IO. The server returns all deltas of the last three minutes each time, so the same
 //! delta is received several times, and applying it again changes nothing.
 
-use crate::instance::{Instance, InstanceKey, Status};
 use crate::mapping::By;
-use crate::wire::{Applications, InstanceInfo};
+use pilotfish_eureka_wire::{Applications, InstanceInfo};
+use pilotfish_eureka_wire::{Instance, InstanceKey, Status};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::sync::Arc;
 
 /// Instances and services of the server.
@@ -78,11 +77,7 @@ impl Replica {
 
     /// Returns the hash in the server's format, the number of instances by status: `DOWN_1_UP_3_`.
     pub(crate) fn hash(&self) -> String {
-        let mut hash = String::new();
-        for (status, count) in &self.counts {
-            let _ = write!(hash, "{status}_{count}_");
-        }
-        hash
+        pilotfish_eureka_wire::hash(&self.counts)
     }
 
     fn agreement(&self, hash: Option<&str>) -> Agreement {

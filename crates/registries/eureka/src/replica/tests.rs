@@ -1,5 +1,5 @@
 use super::*;
-use crate::instance::tests::{info, text};
+use crate::testing::{info, text};
 use proptest::prelude::*;
 
 fn status(app: &str, id: &str, status: &str, action: &str) -> InstanceInfo {

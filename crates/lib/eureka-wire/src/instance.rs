@@ -1,14 +1,13 @@
 //! Instances, decoded from their registrations.
 
 use crate::wire::{InstanceInfo, PortInfo};
-use pilotfish_model::Locality;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 /// Status of an instance. Unknown texts become [`Status::Unknown`], as in Netflix's client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Status {
+pub enum Status {
     // Sorted by name, which is the order in the hash.
     Down,
     OutOfService,
@@ -19,7 +18,8 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    pub(crate) fn parse(text: &str) -> Self {
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
         match text {
             "DOWN" => Self::Down,
             "OUT_OF_SERVICE" => Self::OutOfService,
@@ -29,8 +29,9 @@ impl Status {
         }
     }
 
-    /// Returns the name used in the hash.
-    const fn name(self) -> &'static str {
+    /// Returns the name, as in `OUT_OF_SERVICE`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Down => "DOWN",
             Self::OutOfService => "OUT_OF_SERVICE",
@@ -47,70 +48,92 @@ impl fmt::Display for Status {
     }
 }
 
-/// Identity of an instance: the application and the id within it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct InstanceKey {
-    pub(crate) app: Arc<str>,
-    pub(crate) id: Arc<str>,
+/// Hash of a list of instances: their numbers by status, as in `DOWN_1_UP_3_`.
+#[must_use]
+pub fn hash(counts: &BTreeMap<Status, usize>) -> String {
+    counts.iter().map(|(status, count)| format!("{status}_{count}_")).collect()
 }
 
+/// Identity of an instance: the application and the id within it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InstanceKey {
+    pub app: Arc<str>,
+    pub id: Arc<str>,
+}
+
+/// A decoded instance.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Instance {
-    pub(crate) key: InstanceKey,
+pub struct Instance {
+    pub key: InstanceKey,
     /// The status counted by the hash.
-    pub(crate) status: Status,
+    pub status: Status,
     /// The status set by an operator.
-    pub(crate) overridden: Status,
-    pub(crate) ip: String,
-    pub(crate) host_name: String,
+    pub overridden: Status,
+    pub ip: String,
+    pub host_name: String,
     /// Port, if it is enabled (`port.@enabled`).
-    pub(crate) port: Option<u32>,
-    pub(crate) secure_port: Option<u32>,
+    pub port: Option<u32>,
+    pub secure_port: Option<u32>,
     /// Virtual addresses in lower case, without ports.
-    pub(crate) vips: Vec<String>,
-    pub(crate) secure_vips: Vec<String>,
-    pub(crate) metadata: BTreeMap<String, String>,
-    /// The region may be empty.
-    pub(crate) locality: Locality,
+    pub vips: Vec<String>,
+    pub secure_vips: Vec<String>,
+    pub metadata: BTreeMap<String, String>,
+    /// Region; empty if unknown.
+    pub region: Arc<str>,
+    /// Zone; empty if unknown.
+    pub zone: Arc<str>,
+}
+
+impl InstanceInfo {
+    /// Returns the id: its own, else the cloud's, else the host name, in the order of Netflix's client.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        let of_cloud = self.data_center_info.metadata.0.get("instance-id").map(String::as_str);
+        let ids = [&*self.instance_id.0, of_cloud.unwrap_or_default(), &*self.host_name.0];
+        ids.into_iter().find(|id| !id.is_empty())
+    }
+
+    /// Returns the status set by an operator; [`Status::Unknown`] for none.
+    #[must_use]
+    pub fn overridden(&self) -> Status {
+        let texts = [&self.overridden_status.0, &self.overriddenstatus.0];
+        let mut statuses = texts.into_iter().map(|text| Status::parse(text));
+        statuses.find(|status| *status != Status::Unknown).unwrap_or_default()
+    }
 }
 
 impl Instance {
     /// Decodes a registration. Returns `None` if it has no identity.
-    pub(crate) fn read(info: InstanceInfo) -> Option<Self> {
-        let cloud = info.data_center_info.metadata.0;
-        // Same order as Netflix's client.
-        let own = [
-            info.instance_id.0,
-            cloud.get("instance-id").cloned().unwrap_or_default(),
-            info.host_name.0.clone(),
-        ];
-        let id = own.into_iter().find(|id| !id.is_empty())?;
+    #[must_use]
+    pub fn read(info: InstanceInfo) -> Option<Self> {
+        let id = info.id()?.to_owned();
         if info.app.0.is_empty() {
             return None;
         }
-        let overridden = [&info.overridden_status.0, &info.overriddenstatus.0];
-        let overridden =
-            overridden.map(|text| Status::parse(text)).into_iter().find(|status| *status != Status::Unknown);
+        let overridden = info.overridden();
+        let (region, zone) = locality(&info.metadata.0, &info.data_center_info.metadata.0);
         let metadata = info.metadata.0;
         Some(Self {
             // Clients may register in any case, and the server compares in upper case.
             key: InstanceKey { app: info.app.0.to_uppercase().into(), id: id.into() },
             status: Status::parse(&info.status.0),
-            overridden: overridden.unwrap_or_default(),
+            overridden,
             ip: info.ip_addr.0,
             host_name: info.host_name.0,
             port: enabled(info.port),
             secure_port: enabled(info.secure_port),
             vips: vips(&info.vip_address.0),
             secure_vips: vips(&info.secure_vip_address.0),
-            locality: locality(&metadata, &cloud),
             metadata,
+            region: region.into(),
+            zone: zone.into(),
         })
     }
 
     /// True if the instance takes traffic. The server copies an operator's override into the status; for
     /// servers that do not, the override is checked here, too.
-    pub(crate) fn is_up(&self) -> bool {
+    #[must_use]
+    pub fn is_up(&self) -> bool {
         self.status == Status::Up && matches!(self.overridden, Status::Unknown | Status::Up)
     }
 }
@@ -131,12 +154,12 @@ fn vips(text: &str) -> Vec<String> {
 
 /// The zone is `zone` of the metadata, as with Spring Cloud, else the cloud's; the region is `region` of the
 /// metadata, else that of an availability zone of Amazon.
-fn locality(metadata: &BTreeMap<String, String>, cloud: &BTreeMap<String, String>) -> Locality {
+fn locality(metadata: &BTreeMap<String, String>, cloud: &BTreeMap<String, String>) -> (String, String) {
     let available = cloud.get("availability-zone");
     let zone = metadata.get("zone").or(available).cloned().unwrap_or_default();
     let region = metadata.get("region").cloned();
     let region = region.or_else(|| available.and_then(|zone| region_of(zone)).map(str::to_owned));
-    Locality { region: region.unwrap_or_default().into(), zone: zone.into(), sub_zone: "".into() }
+    (region.unwrap_or_default(), zone)
 }
 
 /// Returns the region in `us-east-1c`: the part before the letter.
@@ -146,20 +169,20 @@ fn region_of(zone: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use crate::wire::{DataCenterInfo, Metadata, Text};
 
-    pub(crate) fn text(text: &str) -> Text {
+    fn text(text: &str) -> Text {
         Text(text.to_owned())
     }
 
-    pub(crate) fn metadata(entries: &[(&str, &str)]) -> Metadata {
+    fn metadata(entries: &[(&str, &str)]) -> Metadata {
         Metadata(entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
     /// An instance that is up, as its registration.
-    pub(crate) fn info(app: &str, id: &str) -> InstanceInfo {
+    fn info(app: &str, id: &str) -> InstanceInfo {
         InstanceInfo {
             instance_id: text(id),
             app: text(app),
@@ -203,7 +226,8 @@ pub(crate) mod tests {
 
     #[test]
     fn the_id_is_its_own_or_the_clouds_or_the_host_name() {
-        let cloud = || DataCenterInfo { metadata: metadata(&[("instance-id", "i-7")]) };
+        let cloud =
+            || DataCenterInfo { metadata: metadata(&[("instance-id", "i-7")]), ..DataCenterInfo::default() };
         let info = || InstanceInfo { data_center_info: cloud(), ..info("a", "") };
         assert_eq!(&*read(InstanceInfo { instance_id: text("x"), ..info() }).key.id, "x");
         assert_eq!(&*read(info()).key.id, "i-7");
@@ -251,7 +275,7 @@ pub(crate) mod tests {
             (&[], &[("availability-zone", "abc")], ("", "abc")),
         ] {
             let found = locality(&metadata(own).0, &metadata(cloud).0);
-            assert_eq!((&*found.region, &*found.zone), expected, "{own:?} {cloud:?}");
+            assert_eq!((&*found.0, &*found.1), expected, "{own:?} {cloud:?}");
         }
     }
 }

@@ -5,8 +5,9 @@
 //! skipped alone.
 
 use pilotfish_runtime::one_line;
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,57 +17,113 @@ const MAX_REPORTED: usize = 10;
 
 /// A response of `/apps` or `/apps/delta`.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Applications {
+pub struct Applications {
     /// The server's instance counts by status. `None` if it sent no hash.
-    pub(crate) hash: Option<String>,
+    pub hash: Option<String>,
     /// The instances, in the order of the response.
-    pub(crate) instances: Vec<InstanceInfo>,
+    pub instances: Vec<InstanceInfo>,
     /// Problems of instances that were skipped.
-    pub(crate) unreadable: Vec<String>,
+    pub unreadable: Vec<String>,
 }
 
 /// An instance as registered.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct InstanceInfo {
-    pub(crate) instance_id: Text,
-    pub(crate) host_name: Text,
-    pub(crate) app: Text,
-    pub(crate) ip_addr: Text,
-    pub(crate) status: Text,
+pub struct InstanceInfo {
+    pub instance_id: Text,
+    pub host_name: Text,
+    pub app: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub app_group_name: Text,
+    pub ip_addr: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub sid: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub status: Text,
     // Both spellings occur; a struct with an alias would refuse the second one as a duplicate.
-    pub(crate) overridden_status: Text,
-    pub(crate) overriddenstatus: Text,
-    pub(crate) port: Option<PortInfo>,
-    pub(crate) secure_port: Option<PortInfo>,
-    pub(crate) data_center_info: DataCenterInfo,
-    pub(crate) metadata: Metadata,
-    pub(crate) vip_address: Text,
-    pub(crate) secure_vip_address: Text,
-    pub(crate) action_type: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub overridden_status: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub overriddenstatus: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<PortInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secure_port: Option<PortInfo>,
+    #[serde(skip_serializing_if = "Text::is_empty", serialize_with = "number")]
+    pub country_id: Text,
+    pub data_center_info: DataCenterInfo,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_info: Option<LeaseInfo>,
+    pub metadata: Metadata,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub home_page_url: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub status_page_url: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub health_check_url: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub secure_health_check_url: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub vip_address: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub secure_vip_address: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub is_coordinating_discovery_server: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub last_updated_timestamp: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub last_dirty_timestamp: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub action_type: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub asg_name: Text,
 }
 
 /// Data center of an instance.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
-pub(crate) struct DataCenterInfo {
-    pub(crate) metadata: Metadata,
+pub struct DataCenterInfo {
+    /// The Java class that clients decode it with.
+    #[serde(rename = "@class", skip_serializing_if = "Text::is_empty")]
+    pub class: Text,
+    #[serde(skip_serializing_if = "Text::is_empty")]
+    pub name: Text,
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+}
+
+/// Lease of an instance, as its client asks for it. Times are seconds, timestamps milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeaseInfo {
+    #[serde(skip_serializing_if = "Text::is_empty", serialize_with = "number")]
+    pub renewal_interval_in_secs: Text,
+    #[serde(skip_serializing_if = "Text::is_empty", serialize_with = "number")]
+    pub duration_in_secs: Text,
+    #[serde(skip_serializing_if = "Text::is_empty", serialize_with = "number")]
+    pub registration_timestamp: Text,
+    #[serde(skip_serializing_if = "Text::is_empty", serialize_with = "number")]
+    pub last_renewal_timestamp: Text,
+    #[serde(skip_serializing_if = "Text::is_empty", serialize_with = "number")]
+    pub eviction_timestamp: Text,
+    #[serde(skip_serializing_if = "Text::is_empty", serialize_with = "number")]
+    pub service_up_timestamp: Text,
 }
 
 /// A port and its enabled flag.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct PortInfo {
-    pub(crate) number: u32,
-    pub(crate) enabled: bool,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortInfo {
+    pub number: u32,
+    pub enabled: bool,
 }
 
 /// A text, also read from a number, a boolean or null.
-#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Clone)]
-pub(crate) struct Text(pub(crate) String);
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Clone, Serialize)]
+pub struct Text(pub String);
 
 /// Metadata without the serializer's `@class` entry.
-#[derive(Debug, Default, PartialEq, Eq, Clone)]
-pub(crate) struct Metadata(pub(crate) BTreeMap<String, String>);
+#[derive(Debug, Default, PartialEq, Eq, Clone, Serialize)]
+pub struct Metadata(pub BTreeMap<String, String>);
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
@@ -95,7 +152,7 @@ impl Applications {
     ///
     /// # Errors
     /// When the envelope is invalid.
-    pub(crate) fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+    pub fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
         let body = serde_json::from_slice::<Envelope<'_>>(json)?.applications;
         let mut read = Self { hash: body.hash.map(|hash| hash.0), ..Self::default() };
         for application in list(body.application)? {
@@ -127,6 +184,45 @@ fn list(raw: Option<&RawValue>) -> Result<Vec<&RawValue>, serde_json::Error> {
         Some(raw) if raw.get().starts_with('[') => serde_json::from_str(raw.get()),
         Some(raw) if raw.get() == "null" => Ok(Vec::new()),
         Some(raw) => Ok(vec![raw]),
+    }
+}
+
+impl Text {
+    /// True for an absent or empty text.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl Metadata {
+    /// True without entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Writes a number as a number, and any other text as a text.
+fn number<S: Serializer>(text: &Text, serializer: S) -> Result<S::Ok, S::Error> {
+    match text.0.parse::<i64>() {
+        Ok(number) => serializer.serialize_i64(number),
+        Err(_) => serializer.serialize_str(&text.0),
+    }
+}
+
+impl Serialize for PortInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut port = serializer.serialize_struct("PortInfo", 2)?;
+        port.serialize_field("$", &self.number)?;
+        port.serialize_field("@enabled", if self.enabled { "true" } else { "false" })?;
+        port.end()
     }
 }
 
@@ -173,6 +269,12 @@ impl<'de> Deserialize<'de> for Metadata {
             }
             fn visit_unit<E: Error>(self) -> Result<Metadata, E> {
                 Ok(Metadata::default())
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Metadata, E> {
+                match text.trim() {
+                    "" => Ok(Metadata::default()),
+                    _ => Err(E::invalid_type(serde::de::Unexpected::Str(text), &self)),
+                }
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
                 let mut metadata = BTreeMap::new();
