@@ -309,8 +309,12 @@ impl registration::Recorder for PrometheusRecorder {
         self.metrics.registration_api.limits_exceeded.with_label_values(&[limit]).inc();
     }
 
-    fn connections(&self, open: usize) {
-        self.metrics.registration_api.connections.set(i64::try_from(open).unwrap_or(i64::MAX));
+    fn connected(&self) {
+        self.metrics.registration_api.connections.inc();
+    }
+
+    fn disconnected(&self) {
+        self.metrics.registration_api.connections.dec();
     }
 
     fn handshake(&self, completed: bool) {

@@ -47,5 +47,5 @@ pub use store::{
     WriteError, Written, store_events,
 };
 pub use text_map::TextMap;
-pub use validate::{check_host, check_short_host, instance_key, service_key};
+pub use validate::{check_host, check_short_host, instance_key, is_label, service_key};
 pub use violations::{FieldViolation, Violations};

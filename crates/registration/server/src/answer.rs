@@ -2,7 +2,8 @@
 
 use crate::access::{TOKEN, bearer, digest};
 use crate::activity::Activity;
-use crate::api::Api;
+use crate::adapter::{Adapter, AdapterClient};
+use crate::api::{Api, in_time};
 use crate::body::{Guarded, LimitedBody, Part};
 use crate::failure::Failure;
 use crate::grpc::{Client, Grpc};
@@ -12,10 +13,10 @@ use crate::limits::{AddressQuotas, Limit, Quota, QuotaGuard};
 use crate::origin;
 use crate::recorder::Protocol;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use pilotfish_admission::{HalfOpen, RefusalLimit};
 use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, is_forwarding_header};
@@ -62,6 +63,8 @@ pub(crate) struct Requests {
     pub(crate) anonymous: bool,
     /// True if only this machine reaches the listener.
     pub(crate) is_loopback: bool,
+    /// The protocol that is served instead of the API.
+    pub(crate) adapter: Option<Arc<dyn Adapter>>,
 }
 
 /// Connection of a request.
@@ -100,6 +103,11 @@ impl Requests {
         // One timeout each for reading the request, for handling it, and for the client reading the response.
         let busy = peer.activity.begin(started, 3 * limits.request_timeout);
         let (parts, body) = request.into_parts();
+        if let Some(adapter) = &self.adapter {
+            let response = self.adapted(&**adapter, &peer, &parts, body).await;
+            self.record(adapter.protocol(), adapter.method(&parts), &response, started.elapsed());
+            return response.map(|body| Guarded::new(body, busy));
+        }
         let is_grpc = parts
             .headers
             .get(CONTENT_TYPE)
@@ -126,7 +134,7 @@ impl Requests {
             self.api.recorder.limit_exceeded(limit);
         }
         let code = match protocol {
-            Protocol::Json => {
+            Protocol::Json | Protocol::Eureka => {
                 response.extensions().get::<Outcome>().map_or(Code::Unknown, |outcome| outcome.0)
             }
             // An error without body has its status in the headers.
@@ -220,6 +228,61 @@ impl Requests {
         let response = json::handle(&self.api, &self.routes, &client, parts, body).await;
         drop(held);
         response
+    }
+
+    /// Answers a request by the protocol of the adapter. Errors are text.
+    async fn adapted(
+        &self,
+        adapter: &dyn Adapter,
+        peer: &Peer,
+        parts: &Parts,
+        body: Incoming,
+    ) -> Response<Body> {
+        match self.try_adapted(adapter, peer, parts, body).await {
+            Ok(mut response) => {
+                response.extensions_mut().insert(Outcome(Code::Ok));
+                response
+            }
+            Err(failure) => {
+                let mut response = json::failure(&failure);
+                *response.body_mut() = Body::new(Full::new(Bytes::from(failure.message)));
+                let headers = response.headers_mut();
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+                if headers.contains_key(WWW_AUTHENTICATE) {
+                    let basic = HeaderValue::from_static("Basic realm=\"pilotfish\"");
+                    headers.insert(WWW_AUTHENTICATE, basic);
+                }
+                response
+            }
+        }
+    }
+
+    async fn try_adapted(
+        &self,
+        adapter: &dyn Adapter,
+        peer: &Peer,
+        parts: &Parts,
+        body: Incoming,
+    ) -> Result<Response<Body>, Failure> {
+        origin::check(parts, self.is_loopback)?;
+        let mut headers = parts.headers.clone();
+        if let Some(token) = adapter.token(parts) {
+            let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))
+                .map_err(|_| Failure::new(Code::Unauthenticated, "the token has control characters"))?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        let who = self.identify(peer, &headers).await?;
+        self.api.take_rate(&who)?;
+        let limits = &self.api.limits;
+        let held = Arc::new(QuotaGuard::empty(&peer.budget));
+        let (bytes, time) = (limits.request_bytes, limits.request_timeout);
+        let body = LimitedBody::new(body, Part::Whole, bytes, time, Arc::clone(&held));
+        let body = body.collect().await?.to_bytes();
+        let client = AdapterClient { api: Arc::clone(&self.api), who };
+        let answer = in_time(limits.request_timeout, adapter.answer(client, parts, body)).await;
+        drop(held);
+        Ok(answer?.map(Body::new))
     }
 
     /// Returns the health or reflection handler of a path.

@@ -162,7 +162,7 @@ impl Api {
     }
 
     /// Returns an error before the store was read: until then it is unknown which instances are registered.
-    fn check_read(&self) -> Result<(), Failure> {
+    pub(crate) fn check_read(&self) -> Result<(), Failure> {
         match self.registrar.is_ready() {
             true => Ok(()),
             false => Err(WatchError::NotReady.into()),
@@ -213,11 +213,11 @@ impl Api {
         failure.to_error()
     }
 
-    fn key(&self, namespace: &str, service: &str, id: &str) -> Result<InstanceKey, Failure> {
+    pub(crate) fn key(&self, namespace: &str, service: &str, id: &str) -> Result<InstanceKey, Failure> {
         Ok(instance_key(namespace, service, id, self.domain())?)
     }
 
-    fn domain(&self) -> &str {
+    pub(crate) fn domain(&self) -> &str {
         &self.access.around().domain
     }
 
@@ -317,13 +317,40 @@ impl Api {
         };
         let instance = request.instance.ok_or_else(|| Failure::field("instance", "is missing"))?;
         let instance = convert::read_instance(instance, self.domain()).map_err(nested)?;
-        self.check_place(&instance)?;
+        let grant = self.authorize(who, &instance)?;
+        Ok((Register { instance, expected: convert::expected(request.expected_revision) }, grant))
+    }
+
+    /// Authorizes the registration of a valid instance.
+    pub(crate) fn authorize(&self, who: &Who, instance: &Instance) -> Result<Grant, Failure> {
+        self.check_place(instance)?;
         let grant = self.granted_registration(who, &instance.key)?;
         self.check_host_owner(&instance.key.service_key())?;
-        self.access.check_instance(who, &instance).map_err(|reason| {
+        self.access.check_instance(who, instance).map_err(|reason| {
             Failure::new(Code::PermissionDenied, format!("{} may not register it: {reason}", who.identity))
         })?;
-        Ok((Register { instance, expected: convert::expected(request.expected_revision) }, grant))
+        Ok(grant)
+    }
+
+    /// Authorizes reading an instance.
+    pub(crate) fn granted_read(&self, who: &Who, key: &InstanceKey) -> Result<Grant, Failure> {
+        self.granted(who, Action::Read, key)
+    }
+
+    /// Authorizes deregistering an instance.
+    pub(crate) fn granted_deregistration(&self, who: &Who, key: &InstanceKey) -> Result<Grant, Failure> {
+        self.granted(who, Action::Deregister, key)
+    }
+
+    /// Authorizes renewing a lease.
+    pub(crate) fn granted_renewal(&self, who: &Who, key: &InstanceKey) -> Result<Grant, Failure> {
+        match self.access.grant(who, Action::Register, key) {
+            // An earlier registration: the registrar knows its owner.
+            Err(Denied::Owned(_)) => Ok(Grant { any_owner: false }),
+            granted => {
+                granted.map_err(|why| denied(who, Action::Register, &key.service_key().to_string(), &why))
+            }
+        }
     }
 
     pub(crate) async fn renew_all(
@@ -335,12 +362,7 @@ impl Api {
             let key = self.key(&request.namespace, &request.service, &request.id)?;
             check_host(&key.service_key(), self.domain())
                 .map_err(|message| Failure::field("service", message))?;
-            let grant = match self.access.grant(who, Action::Register, &key) {
-                // An earlier registration: the registrar knows its owner.
-                Err(Denied::Owned(_)) => Grant { any_owner: false },
-                granted => granted
-                    .map_err(|why| denied(who, Action::Register, &key.service_key().to_string(), &why))?,
-            };
+            let grant = self.granted_renewal(who, &key)?;
             Ok((key, grant))
         };
         let prepared: Vec<Prepared<InstanceKey>> = requests.into_iter().map(prepare).collect();

@@ -14,7 +14,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 /// Error of a request, or of an item of a batch.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Failure {
+pub struct Failure {
     pub(crate) code: Code,
     pub(crate) message: String,
     pub(crate) fields: Vec<FieldViolation>,
@@ -39,6 +39,34 @@ impl Failure {
             retry_after: None,
             http: None,
         }
+    }
+
+    /// The request is invalid.
+    #[must_use]
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    /// There is no such instance, application or path.
+    #[must_use]
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    /// The batch has more items than a batch may have.
+    #[must_use]
+    pub fn too_many(message: impl Into<String>) -> Self {
+        Self::limited("batch-items", message.into())
+    }
+
+    pub(crate) fn internal(message: &str) -> Self {
+        Self::new(Code::Internal, message)
+    }
+
+    /// Returns the message for the client.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     pub(crate) fn field(field: impl Into<String>, message: impl Into<String>) -> Self {
@@ -66,8 +94,9 @@ impl Failure {
         Self { http: Some(HTTP_CLIENT_SLOW), ..failure }
     }
 
-    /// There is nothing at this path.
-    pub(crate) fn http_status(&self) -> u16 {
+    /// Returns the HTTP status.
+    #[must_use]
+    pub fn http_status(&self) -> u16 {
         self.http.unwrap_or_else(|| http_status(self.code))
     }
 

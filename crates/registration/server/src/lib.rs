@@ -6,12 +6,16 @@
 //!                                                                              └─▶ Registrar
 //! ```
 //!
+//! With an [`Adapter`], a listener speaks the protocol of another product instead, behind the same identities,
+//! rules and limits.
+//!
 //! Secure by default: without TLS it listens on loopback only; with tokens or TLS, clients must authenticate;
 //! with rules, everything that they do not allow is denied. All resources that a client can use are limited:
 //! docs/limits.md.
 
 mod access;
 mod activity;
+mod adapter;
 mod answer;
 mod api;
 mod body;
@@ -31,7 +35,9 @@ mod settings;
 mod watch;
 
 pub use access::{AccessError, AccessFiles};
+pub use adapter::{Adapter, AdapterAnswer, AdapterBody, AdapterClient};
 pub use convert::read_instance;
+pub use failure::Failure;
 pub use limits::{Limit, ServerLimits};
 pub use mesh::{Mesh, NoMesh};
 pub use recorder::{Protocol, Recorder, Silent};

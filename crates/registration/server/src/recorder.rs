@@ -7,6 +7,8 @@ use std::time::Duration;
 pub enum Protocol {
     Grpc,
     Json,
+    /// The server API of Eureka.
+    Eureka,
 }
 
 impl Protocol {
@@ -16,6 +18,7 @@ impl Protocol {
         match self {
             Self::Grpc => "grpc",
             Self::Json => "json",
+            Self::Eureka => "eureka",
         }
     }
 }
@@ -29,8 +32,11 @@ pub trait Recorder: Send + Sync + 'static {
     /// Records a request, stream or connection refused by this limit.
     fn limit_exceeded(&self, limit: &str);
 
-    /// Records the number of open connections.
-    fn connections(&self, open: usize);
+    /// Records a connection that opened.
+    fn connected(&self);
+
+    /// Records a connection that ended.
+    fn disconnected(&self);
 
     /// Records a TLS handshake.
     fn handshake(&self, completed: bool);
@@ -46,7 +52,8 @@ pub struct Silent;
 impl Recorder for Silent {
     fn request(&self, _: &'static str, _: Protocol, _: &'static str, _: Duration) {}
     fn limit_exceeded(&self, _: &str) {}
-    fn connections(&self, _: usize) {}
+    fn connected(&self) {}
+    fn disconnected(&self) {}
     fn handshake(&self, _: bool) {}
     fn access_reloaded(&self, _: bool) {}
 }

@@ -1,6 +1,7 @@
 //! The listener: bound first, run later.
 
 use crate::access::{Access, AccessError, Surroundings, TokenFile};
+use crate::adapter::Adapter;
 use crate::answer::{Requests, handler};
 use crate::api::{Api, closed};
 use crate::connection;
@@ -62,6 +63,7 @@ pub struct RegistrationServer {
     registrar: Registrar,
     settings: ServerSettings,
     recorder: Arc<dyn Recorder>,
+    adapter: Option<Arc<dyn Adapter>>,
 }
 
 /// A bound server that does not serve yet.
@@ -81,7 +83,13 @@ impl RegistrationServer {
     /// A server for this registrar, whose driver runs elsewhere.
     #[must_use]
     pub fn new(registrar: Registrar, settings: ServerSettings, recorder: Arc<dyn Recorder>) -> Self {
-        Self { registrar, settings, recorder }
+        Self { registrar, settings, recorder, adapter: None }
+    }
+
+    /// Serves the protocol of another product instead of the API.
+    #[must_use]
+    pub fn with_adapter(self, adapter: Arc<dyn Adapter>) -> Self {
+        Self { adapter: Some(adapter), ..self }
     }
 
     /// Binds the address and reads tokens and rules.
@@ -89,7 +97,7 @@ impl RegistrationServer {
     /// # Errors
     /// When the address cannot be bound or requires TLS, or a file is invalid.
     pub fn bind(self) -> Result<Bound, ServerError> {
-        let Self { registrar, settings, recorder } = self;
+        let Self { registrar, settings, recorder, adapter } = self;
         let address = settings.address;
         if settings.tls.is_none() && !address.ip().is_loopback() && !settings.allow_plaintext {
             return Err(ServerError::Plaintext { address });
@@ -129,6 +137,7 @@ impl RegistrationServer {
             closing,
         });
         let (health, requests) = requests(api, authentication, &settings.version, anonymous, is_loopback)?;
+        let requests = Requests { adapter, ..requests };
         let (listener, local) = listen(address).map_err(|source| ServerError::Bind { address, source })?;
         Ok(Bound {
             listener,
@@ -171,6 +180,7 @@ fn requests(
         unused: HalfOpen::new(limits.unused_connections),
         anonymous,
         is_loopback,
+        adapter: None,
         api,
     };
     Ok((health, requests))
@@ -213,6 +223,9 @@ impl Bound {
         let mut connections = JoinSet::new();
         let mut background = JoinSet::new();
         background.spawn(reload(Arc::clone(&self.requests.api), self.reload_interval));
+        if let Some(adapter) = self.requests.adapter.clone() {
+            background.spawn(refresh(adapter));
+        }
         background.spawn(report_ready(self.requests.api.registrar.clone(), self.health.clone()));
         tokio::pin!(shutdown);
         loop {
@@ -223,7 +236,6 @@ impl Bound {
                     if let Err(error) = ended {
                         tracing::error!(%error, "a connection's task ended early");
                     }
-                    self.requests.api.recorder.connections(connections.len());
                 }
                 accepted = self.listener.accept() => match accepted {
                     Ok((io, peer)) => self.admit(&mut connections, &limits, io, peer),
@@ -249,7 +261,6 @@ impl Bound {
         }
         connections.shutdown().await;
         background.shutdown().await;
-        self.requests.api.recorder.connections(0);
     }
 
     fn admit(&self, connections: &mut JoinSet<()>, limits: &ServerLimits, io: TcpStream, peer: SocketAddr) {
@@ -260,11 +271,12 @@ impl Bound {
             None => Limit::AddressConnections,
             Some(_) => {
                 let (requests, tls) = (Arc::clone(&self.requests), self.tls.clone());
+                let open = OpenConnection::new(recorder);
                 connections.spawn(async move {
                     connection::serve(requests, tls, io, peer).await;
-                    drop(slot);
+                    drop((slot, open));
                 });
-                return recorder.connections(connections.len());
+                return;
             }
         };
         recorder.limit_exceeded(exceeded.as_str());
@@ -276,6 +288,31 @@ impl Bound {
                 "closing a registration connection: limit reached"
             );
         }
+    }
+}
+
+/// An open connection in the metrics, until it is dropped.
+struct OpenConnection(Arc<dyn Recorder>);
+
+impl OpenConnection {
+    fn new(recorder: &Arc<dyn Recorder>) -> Self {
+        recorder.connected();
+        Self(Arc::clone(recorder))
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.disconnected();
+    }
+}
+
+/// Refreshes an adapter every second.
+async fn refresh(adapter: Arc<dyn Adapter>) {
+    let mut every = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        every.tick().await;
+        adapter.refresh();
     }
 }
 

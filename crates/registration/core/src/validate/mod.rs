@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use names::{check_host, check_short_host, instance_key, service_key};
+pub use texts::is_label;
 
 impl Registration {
     /// Validates the registration and converts it to an instance. `domain` is that of the cluster

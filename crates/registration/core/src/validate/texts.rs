@@ -28,6 +28,12 @@ pub(super) fn labels(given: BTreeMap<String, String>, wrong: &mut Violations) ->
     shared(given)
 }
 
+/// True for the key and value of a valid label.
+#[must_use]
+pub fn is_label(key: &str, value: &str) -> bool {
+    label_key(key).is_ok() && (value.is_empty() || is_qualified(value))
+}
+
 /// Validates metadata: any text without control characters.
 pub(super) fn metadata(given: BTreeMap<String, String>, wrong: &mut Violations) -> TextMap {
     let bytes: usize = given.iter().map(|(key, value)| key.len() + value.len()).sum();

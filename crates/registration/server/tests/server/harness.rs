@@ -37,8 +37,11 @@ impl Recorder for Recording {
     fn limit_exceeded(&self, limit: &str) {
         *self.0.lock().limits.entry(limit.to_owned()).or_default() += 1;
     }
-    fn connections(&self, open: usize) {
-        self.0.lock().connections = open;
+    fn connected(&self) {
+        self.0.lock().connections += 1;
+    }
+    fn disconnected(&self) {
+        self.0.lock().connections -= 1;
     }
     fn handshake(&self, _: bool) {}
     fn access_reloaded(&self, succeeded: bool) {

@@ -1,0 +1,166 @@
+//! Protocols of other products in front of the registrar, each on a listener of its own.
+//!
+//! An adapter maps the calls of its protocol to registrations and reads of the directory. Connections,
+//! identities, rules and limits are those of the registration API, and so is everything that a client may do.
+
+use crate::api::Api;
+use crate::failure::Failure;
+use crate::identity::Who;
+use crate::recorder::Protocol;
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use http_body_util::combinators::UnsyncBoxBody;
+use pilotfish_registration::{
+    Caller, Deregister, Deregistered, Expected, InstanceKey, InstanceView, Register, Registered, Registrar,
+    RegistrarError, Registration,
+};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Maximum number of attempts for a change that depends on the current record.
+const ROUNDS: usize = 4;
+
+/// Body of an adapter's response.
+pub type AdapterBody = UnsyncBoxBody<Bytes, Infallible>;
+/// Response of an adapter, or the failure that the client is told.
+pub type AdapterAnswer = Result<Response<AdapterBody>, Failure>;
+
+/// A protocol of another product.
+pub trait Adapter: Send + Sync + 'static {
+    /// Returns the protocol, for metrics.
+    fn protocol(&self) -> Protocol;
+
+    /// Returns the metric label of a request's method, from a closed set.
+    fn method(&self, parts: &Parts) -> &'static str;
+
+    /// Returns the token of a request, from where the protocol has it.
+    fn token(&self, parts: &Parts) -> Option<String>;
+
+    /// Answers an authenticated request within its limits.
+    fn answer<'a>(
+        &'a self,
+        client: AdapterClient,
+        parts: &'a Parts,
+        body: Bytes,
+    ) -> Pin<Box<dyn Future<Output = AdapterAnswer> + Send + 'a>>;
+
+    /// Called every second while the listener serves.
+    fn refresh(&self);
+}
+
+/// The client of a request: what it may do with the registrar.
+#[derive(Clone)]
+pub struct AdapterClient {
+    pub(crate) api: Arc<Api>,
+    pub(crate) who: Who,
+}
+
+impl AdapterClient {
+    /// Fails before the store was read: until then it is unknown which instances are registered.
+    ///
+    /// # Errors
+    /// With a status that asks for another attempt.
+    pub fn check_ready(&self) -> Result<(), Failure> {
+        self.api.check_read()
+    }
+
+    /// True if the client may read the instance.
+    #[must_use]
+    pub fn may_read(&self, key: &InstanceKey) -> bool {
+        self.api.may_read(&self.who, key)
+    }
+
+    /// Returns the key of an instance.
+    ///
+    /// # Errors
+    /// When a name is invalid.
+    pub fn key(&self, namespace: &str, service: &str, id: &str) -> Result<InstanceKey, Failure> {
+        self.api.key(namespace, service, id)
+    }
+
+    /// Returns an instance that the client may read.
+    ///
+    /// # Errors
+    /// When the client may not read it, or the store was not read yet.
+    pub fn get(&self, key: &InstanceKey) -> Result<Option<InstanceView>, Failure> {
+        self.api.granted_read(&self.who, key)?;
+        self.api.check_read()?;
+        Ok(self.api.registrar.get(key))
+    }
+
+    /// Returns an instance for a decision about a call that was authorized; never for an answer.
+    #[must_use]
+    pub fn view(&self, key: &InstanceKey) -> Option<InstanceView> {
+        self.registrar().get(key)
+    }
+
+    /// Writes the registration that `build` makes of the current record, again where another write came
+    /// between. An instance that is registered keeps its owner.
+    ///
+    /// # Errors
+    /// Those of `build`, and refusals by validation, rules, limits and the store.
+    pub async fn write(
+        &self,
+        key: &InstanceKey,
+        build: impl Fn(Option<&InstanceView>) -> Result<Registration, Failure>,
+    ) -> Result<Registered, Failure> {
+        self.api.check_read()?;
+        let mut round = 1;
+        loop {
+            let current = self.registrar().get(key);
+            let instance = build(current.as_ref())?.validate(self.api.domain())?;
+            let grant = self.api.authorize(&self.who, &instance)?;
+            let caller = match &current {
+                Some(view) if grant.any_owner => {
+                    Caller { identity: Arc::clone(&view.record.owner), may_take_over: false }
+                }
+                _ => Caller { identity: Arc::clone(&self.who.identity), may_take_over: grant.any_owner },
+            };
+            let expected = current.map_or(Expected::Absent, |view| Expected::Revision(view.record.revision));
+            let written = self.registrar().register(&caller, vec![Register { instance, expected }]).await;
+            match written.into_iter().next() {
+                Some(Err(RegistrarError::Conflict { .. })) if round < ROUNDS => round += 1,
+                Some(written) => return Ok(written?),
+                None => return Err(Failure::internal("there is no result")),
+            }
+        }
+    }
+
+    /// Renews the lease of an instance.
+    ///
+    /// # Errors
+    /// As in the API: not found asks the client to register again.
+    pub async fn renew(&self, key: &InstanceKey) -> Result<(), Failure> {
+        let grant = self.api.granted_renewal(&self.who, key)?;
+        let renewed = self.registrar().renew(&self.caller(grant.any_owner), vec![key.clone()]).await;
+        match renewed.into_iter().next() {
+            Some(renewed) => Ok(renewed?),
+            None => Err(Failure::internal("there is no result")),
+        }
+    }
+
+    /// Deregisters an instance at once or with its drain time. Returns false if there was none.
+    ///
+    /// # Errors
+    /// Refusals by rules and the store.
+    pub async fn deregister(&self, key: &InstanceKey) -> Result<bool, Failure> {
+        let grant = self.api.granted_deregistration(&self.who, key)?;
+        let request = Deregister { key: key.clone(), expected: Expected::Any, drain: None };
+        let gone = self.registrar().deregister(&self.caller(grant.any_owner), vec![request]).await;
+        match gone.into_iter().next() {
+            Some(gone) => Ok(gone? != Deregistered::Absent),
+            None => Err(Failure::internal("there is no result")),
+        }
+    }
+
+    fn registrar(&self) -> &Registrar {
+        &self.api.registrar
+    }
+
+    fn caller(&self, may_take_over: bool) -> Caller {
+        Caller { identity: Arc::clone(&self.who.identity), may_take_over }
+    }
+}
