@@ -68,7 +68,7 @@ const FOLDERS: &[Folder] = &[
     Folder {
         path: "crates/registration",
         may: &["crates/core", "crates/lib"],
-        shared: &["pilotfish-registration", "pilotfish-registration-api"],
+        shared: &["pilotfish-registration", "pilotfish-registration-api", "pilotfish-registration-server"],
         never: &["envoy-types", "k8s-openapi", "kube"],
     },
     Folder {
@@ -225,6 +225,8 @@ const RULES: &[Rule] = &[
         never: &["axum", "h2", "hyper", "notify", "prost", "tonic"],
         never_named: &["tokio"],
     },
+    // Types of messages, without connections.
+    Rule { name: "pilotfish-eureka-wire", never: NETWORK, never_named: &["tokio"] },
     rule("pilotfish-etcd-client", &["axum", "notify"]),
     rule("pilotfish-otlp", &["axum", "notify"]),
     Rule { name: "pilotfish-kube", never: &["prost", "tonic"], never_named: &[] },
@@ -272,6 +274,12 @@ const RULES: &[Rule] = &[
         name: "pilotfish-registration-source",
         never: &["redb"],
         never_named: &["axum", "h2", "hyper", "notify", "pilotfish-config", "tonic"],
+    },
+    // The API of another product in front of the registrar: sockets are the server's.
+    Rule {
+        name: "pilotfish-eureka-api",
+        never: &["notify", "pilotfish-eureka", "redb"],
+        never_named: &["axum", "h2", "hyper", "tonic"],
     },
     Rule {
         name: "pilotfish-registration-redb",

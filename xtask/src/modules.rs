@@ -39,6 +39,8 @@ const PUBLIC: Table = &[
     ("pilotfish-etcd", &[]),
     ("pilotfish-etcd-client", &["proto"]),
     ("pilotfish-eureka", &[]),
+    ("pilotfish-eureka-api", &[]),
+    ("pilotfish-eureka-wire", &[]),
     ("pilotfish-explain", &[]),
     ("pilotfish-files", &[]),
     ("pilotfish-fuzz", &[]),
