@@ -15,6 +15,7 @@ mod catalog;
 mod path;
 mod record;
 mod replication;
+mod router;
 mod wire;
 mod xml;
 

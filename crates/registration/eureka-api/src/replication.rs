@@ -7,17 +7,19 @@ use pilotfish_eureka_wire::{InstanceInfo, Status, Text};
 use pilotfish_registration::limits::MAX_BATCH;
 use pilotfish_registration_server::{AdapterAnswer, AdapterClient, Failure};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Batch {
-    replication_list: Vec<Item>,
+struct Batch<'a> {
+    /// Decoded after they were counted.
+    #[serde(borrow)]
+    replication_list: Vec<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
 struct Item {
     app_name: Text,
     id: Text,
@@ -44,14 +46,15 @@ struct Answered {
 
 /// Answers a batch: items of one instance in their order, different instances at the same time.
 pub(crate) async fn answer(api: &EurekaApi, client: &AdapterClient, body: &[u8]) -> AdapterAnswer {
-    let batch: Batch = serde_json::from_slice(body)
+    let batch: Batch<'_> = serde_json::from_slice(body)
         .map_err(|error| Failure::invalid(format!("the body is no batch in JSON: {error}")))?;
     let count = batch.replication_list.len();
     if count > MAX_BATCH {
         return Err(Failure::too_many(format!("{count} items: a batch has at most {MAX_BATCH}")));
     }
     let mut instances: BTreeMap<(String, String), Vec<(usize, Item)>> = BTreeMap::new();
-    for (index, item) in batch.replication_list.into_iter().enumerate() {
+    for (index, raw) in batch.replication_list.into_iter().enumerate() {
+        let item = item(raw)?;
         let name = (item.app_name.0.to_uppercase(), item.id.0.clone());
         instances.entry(name).or_default().push((index, item));
     }
@@ -69,6 +72,12 @@ pub(crate) async fn answer(api: &EurekaApi, client: &AdapterClient, body: &[u8])
     let body = serde_json::to_string(&Answers { response_list })
         .map_err(|error| Failure::invalid(format!("the answer has no JSON form: {error}")))?;
     Ok(crate::answer::json(body))
+}
+
+fn item(raw: &RawValue) -> Result<Item, Failure> {
+    crate::wire::check_length(raw.get().len())?;
+    serde_json::from_str(raw.get())
+        .map_err(|error| Failure::invalid(format!("an item of the batch is not one: {error}")))
 }
 
 async fn item_answer(api: &EurekaApi, client: &AdapterClient, item: Item) -> Answered {

@@ -7,6 +7,9 @@ use pilotfish_eureka_wire::InstanceInfo;
 use pilotfish_registration_server::Failure;
 use serde::Deserialize;
 
+/// Maximum number of bytes of one instance: far more than the document of one that is kept.
+const MAX_INSTANCE_BYTES: usize = 256 << 10;
+
 /// Form of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -42,12 +45,21 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
+/// Refuses an instance that is too long, before it is decoded.
+pub(crate) fn check_length(bytes: usize) -> Result<(), Failure> {
+    match bytes > MAX_INSTANCE_BYTES {
+        true => Err(Failure::invalid(format!("the instance has {bytes} bytes, more than {MAX_INSTANCE_BYTES}"))),
+        false => Ok(()),
+    }
+}
+
 /// Reads the instance of a registration.
 pub(crate) fn instance(headers: &HeaderMap, body: &[u8]) -> Result<InstanceInfo, Failure> {
     #[derive(Deserialize)]
     struct Envelope {
         instance: InstanceInfo,
     }
+    check_length(body.len())?;
     match Form::of_request(headers)? {
         Form::Json => {
             let envelope: Result<Envelope, _> = serde_json::from_slice(body);
@@ -99,5 +111,7 @@ mod tests {
             assert!(failure.message().contains(part), "{body}: {failure:?}");
             assert_eq!(failure.http_status(), 400);
         }
+        let long = vec![b' '; MAX_INSTANCE_BYTES + 1];
+        assert!(instance(&HeaderMap::new(), &long).unwrap_err().message().contains("more than 262144"));
     }
 }
