@@ -301,11 +301,12 @@ async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
     let args = args.with_file()?;
     wait_for(args.sources.awaited()).await;
     let bound = Box::pin(Bound::bind(args.check(table)?)).await?;
-    let Addresses { xds, secure_xds, admin, webhooks, registration } = bound.addresses();
-    let registration = registration.map(tracing::field::display);
+    let Addresses { xds, secure_xds, admin, webhooks, registration, eureka } = bound.addresses();
+    let (registration, eureka) =
+        (registration.map(tracing::field::display), eureka.map(tracing::field::display));
     let (secure_xds, webhooks) =
         (secure_xds.map(tracing::field::display), webhooks.map(tracing::field::display));
-    tracing::info!(%xds, secure_xds, %admin, webhooks, registration, "listening");
+    tracing::info!(%xds, secure_xds, %admin, webhooks, registration, eureka, "listening");
     let mut hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {

@@ -81,6 +81,7 @@ pub(crate) struct Addresses {
     pub(crate) admin: SocketAddr,
     pub(crate) webhooks: Option<SocketAddr>,
     pub(crate) registration: Option<SocketAddr>,
+    pub(crate) eureka: Option<SocketAddr>,
 }
 
 impl Bound {
@@ -284,6 +285,7 @@ fn addresses(
         admin: admin.address(),
         webhooks: webhooks.map(Webhooks::address),
         registration: registration.map(Registration::address),
+        eureka: registration.and_then(Registration::eureka_address),
     }
 }
 

@@ -12,6 +12,7 @@ mod admin;
 mod auto_registration;
 mod ca;
 mod check;
+mod eureka;
 mod file;
 mod gateways;
 mod multi_cluster;
@@ -30,6 +31,7 @@ pub(crate) use admin::{AdminArgs, AdminSettings};
 pub(crate) use auto_registration::{AutoRegistrationArgs, AutoRegistrationSettings};
 pub(crate) use ca::{CaArgs, CaSettings, CaSource};
 pub(crate) use check::Mistakes;
+pub(crate) use eureka::{EurekaArgs, EurekaListener};
 pub(crate) use gateways::{GatewayArgs, GatewaySettings};
 pub(crate) use multi_cluster::{MultiClusterArgs, RemoteClusterSettings};
 pub(crate) use registration::{RegistrationArgs, RegistrationSettings, StoreSettings};
@@ -88,6 +90,7 @@ groups! {
     tls: TlsArgs,
     ca: CaArgs,
     registration: RegistrationArgs,
+    eureka: EurekaArgs,
     registries: RegistriesArgs,
     multi_cluster: MultiClusterArgs,
     auto_registration: AutoRegistrationArgs,
@@ -103,6 +106,8 @@ pub(crate) struct Settings {
     pub(crate) sources: SourceSettings,
     /// `None` where services do not register themselves.
     pub(crate) registration: Option<RegistrationSettings>,
+    /// `None` where clients of Eureka do not register.
+    pub(crate) eureka: Option<EurekaListener>,
     pub(crate) registries: RegistriesSettings,
     pub(crate) remote_clusters: RemoteClusterSettings,
     /// True if every Service is exported.
@@ -166,15 +171,19 @@ impl ServeArgs {
             (false, true) => Some(CertificateSource::Webhooks),
             (false, false) => None,
         };
+        let (data_folder, is_registration_wanted) =
+            (self.registration.data_folder(), self.registration.is_wanted());
+        let registration = self.registration.check(keeps_ca, &mut check);
         let settings = Settings {
+            eureka: self.eureka.check(registration.as_ref(), is_registration_wanted, &mut check),
             tls: self.tls.check(reads_cluster, kept, &mut check),
-            ca: self.ca.check(has_tls, reads_cluster, self.registration.data_folder(), &mut check),
+            ca: self.ca.check(has_tls, reads_cluster, data_folder, &mut check),
             xds: self.xds.check(&mut check),
             admin: self.admin.check(&mut check),
             telemetry: self.telemetry.check(&mut check),
             remote_clusters: multi_cluster.remote,
             export_services: multi_cluster.export_services,
-            registration: self.registration.check(keeps_ca, &mut check),
+            registration,
             sources,
             registries,
             auto_registration,

@@ -190,6 +190,19 @@ pub fn eureka_application(
     port: u16,
     folder: &Path,
 ) -> Option<Program> {
+    eureka_application_with(server, name, instance, port, folder, &[])
+}
+
+/// Starts the application of [`eureka_application`] with these additional arguments. `None` without a JVM.
+#[must_use]
+pub fn eureka_application_with(
+    server: u16,
+    name: &str,
+    instance: &str,
+    port: u16,
+    folder: &Path,
+    more: &[&str],
+) -> Option<Program> {
     let mut command = Java::find("eureka")?.command(&[], "pilotfish.eureka.Application");
     command.args([
         &format!("--spring.application.name={name}"),
@@ -204,6 +217,7 @@ pub fn eureka_application(
         // one: a JVM on a loaded machine may be silent for seconds.
         "--eureka.instance.lease-renewal-interval-in-seconds=1",
     ]);
+    command.args(more);
     let log = folder.join(format!("{instance}.log"));
     Some(Program::start(command.current_dir(folder), log))
 }

@@ -38,7 +38,7 @@ pub use container::Container;
 pub use dialogue::Dialogue;
 pub use envoy::{Envoy, EnvoyOptions};
 pub use etcd::{Etcd, EtcdTls};
-pub use eureka::{EurekaInstance, EurekaServer, eureka_application};
+pub use eureka::{EurekaInstance, EurekaServer, eureka_application, eureka_application_with};
 pub use fault_proxy::{Fault, FaultProxy};
 pub use host::Host;
 pub use java::Java;

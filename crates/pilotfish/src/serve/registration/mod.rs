@@ -11,12 +11,13 @@ use super::descriptors;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use super::tls::{self, Files, Reload};
-use crate::settings::{RegistrationSettings, Settings, StoreSettings};
+use crate::settings::{EurekaListener, RegistrationSettings, Settings, StoreSettings};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::trust_domain;
+use pilotfish_eureka_api::EurekaApi;
 use pilotfish_identity::Tls;
 use pilotfish_registration::{Registrar, RegistrarDriver, RegistrarSettings, Store, StoreEvents};
 use pilotfish_registration_checks::{
@@ -35,6 +36,8 @@ use std::sync::Arc;
 /// Registration with its bound address and open store that does not serve yet.
 pub(super) struct Registration {
     bound: Bound,
+    /// Listener for clients of Eureka.
+    eureka: Option<Bound>,
     registrar: Registrar,
     driver: RegistrarDriver,
     checks: (CheckHandle, CheckRunner),
@@ -61,35 +64,40 @@ impl Registration {
             source(registrar.clone(), trust_domain_of(shared), domain.clone(), shard)
         })?;
         let (tls, reload) = tls_of(own, recorder.metrics())?.unzip();
-        let limits = ServerLimits::default();
-        // One of three ports beside both of xDS: registering clients must not use up the open files of
-        // proxies.
-        let connections = descriptors::connections(None, limits.connections, 3);
-        let limits = ServerLimits {
-            connections,
-            address_connections: limits.address_connections.min((connections / 4).max(1)),
-            ..limits
-        };
-        let server = ServerSettings {
-            tls,
+        let limits = limits_of(1 + usize::from(settings.eureka.is_some()));
+        let server = |address: SocketAddr, allow_plaintext: bool| ServerSettings {
+            tls: tls.clone(),
             limits,
-            allow_plaintext: own.plaintext,
+            allow_plaintext,
             access: AccessFiles { tokens: own.tokens.clone(), rules: own.rules.clone() },
             domain: domain.to_string(),
             mesh: Arc::new(PublishedMesh(shared.clone())),
             version: super::VERSION.to_owned(),
-            ..ServerSettings::new(own.address)
+            ..ServerSettings::new(address)
         };
-        let server = RegistrationServer::new(registrar.clone(), server, recorder.clone());
-        let bound = server.bind().map_err(bind_error)?;
+        let bound =
+            RegistrationServer::new(registrar.clone(), server(own.address, own.plaintext), recorder.clone());
+        let bound = bound.bind().map_err(|error| bind_error(error, "--registration-address"))?;
+        let eureka = settings.eureka.as_ref().map(|EurekaListener { address, plaintext, mapping }| {
+            let api = Arc::new(EurekaApi::new(registrar.clone(), mapping.clone()));
+            let server = server(*address, *plaintext);
+            let server = RegistrationServer::new(registrar.clone(), server, recorder.clone());
+            server.with_adapter(api).bind().map_err(|error| bind_error(error, "--eureka-address"))
+        });
+        let eureka = eureka.transpose()?;
         let checks =
             checks(CheckSettings { networks: own.check_networks.clone(), ..CheckSettings::default() });
-        Ok(Some(Self { bound, registrar, driver, checks, reload }))
+        Ok(Some(Self { bound, eureka, registrar, driver, checks, reload }))
     }
 
     /// Returns the bound address.
     pub(super) fn address(&self) -> SocketAddr {
         self.bound.local_addr()
+    }
+
+    /// Returns the bound address for clients of Eureka.
+    pub(super) fn eureka_address(&self) -> Option<SocketAddr> {
+        self.eureka.as_ref().map(Bound::local_addr)
     }
 
     /// Returns the registrar, for the admin API.
@@ -99,10 +107,16 @@ impl Registration {
 
     /// Returns the subsystems of registration.
     pub(super) fn subsystems(self) -> impl Iterator<Item = Subsystem> {
-        let Self { bound, registrar, driver, checks: (handle, runner), reload } = self;
+        let Self { bound, eureka, registrar, driver, checks: (handle, runner), reload } = self;
         let server = Subsystem::new("the registration server", StopOrder::First).task(|stop| async {
             bound.run(stop.requested()).await;
             Ok(())
+        });
+        let eureka = eureka.map(|bound| {
+            Subsystem::new("the server of clients of Eureka", StopOrder::First).task(|stop| async {
+                bound.run(stop.requested()).await;
+                Ok(())
+            })
         });
         // The driver runs until all registrars are dropped.
         let follower = Subsystem::new("the registrar", StopOrder::Abort).task(|_| async {
@@ -119,7 +133,7 @@ impl Registration {
                 report_checks(runner, registrar).await;
                 Ok(())
             });
-        [server, follower, checks].into_iter().chain(reload.map(Reload::subsystem))
+        [server, follower, checks].into_iter().chain(eureka).chain(reload.map(Reload::subsystem))
     }
 }
 
@@ -146,12 +160,19 @@ async fn open_store(settings: &StoreSettings) -> Result<(Arc<dyn Store>, StoreEv
     }
 }
 
+/// Returns the limits of each of these listeners. Together they have the open files of one of three ports,
+/// beside both of xDS: registering clients must not use up those of proxies.
+fn limits_of(listeners: usize) -> ServerLimits {
+    let limits = ServerLimits::default();
+    let connections = (descriptors::connections(None, limits.connections, 3) / listeners).max(1);
+    let address_connections = limits.address_connections.min((connections / 4).max(1));
+    ServerLimits { connections, address_connections, ..limits }
+}
+
 /// Names the flag of the address where the address is at fault; other errors name their file.
-fn bind_error(error: ServerError) -> anyhow::Error {
+fn bind_error(error: ServerError, flag: &'static str) -> anyhow::Error {
     match &error {
-        ServerError::Bind { .. } | ServerError::Plaintext { .. } => {
-            with_flag(error, "--registration-address")
-        }
+        ServerError::Bind { .. } | ServerError::Plaintext { .. } => with_flag(error, flag),
         ServerError::Access(_) | ServerError::Reflection(_) => error.into(),
     }
 }
