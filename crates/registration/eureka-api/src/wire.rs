@@ -48,7 +48,9 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
 /// Refuses an instance that is too long, before it is decoded.
 pub(crate) fn check_length(bytes: usize) -> Result<(), Failure> {
     match bytes > MAX_INSTANCE_BYTES {
-        true => Err(Failure::invalid(format!("the instance has {bytes} bytes, more than {MAX_INSTANCE_BYTES}"))),
+        true => {
+            Err(Failure::invalid(format!("the instance has {bytes} bytes, more than {MAX_INSTANCE_BYTES}")))
+        }
         false => Ok(()),
     }
 }
