@@ -50,7 +50,13 @@ const FOLDERS: &[Folder] = &[
     Folder {
         path: "crates/lib",
         may: &[],
-        shared: &["pilotfish-admission", "pilotfish-connect", "pilotfish-identity", "pilotfish-runtime"],
+        shared: &[
+            "pilotfish-access",
+            "pilotfish-admission",
+            "pilotfish-connect",
+            "pilotfish-identity",
+            "pilotfish-runtime",
+        ],
         never: &["envoy-types", "k8s-openapi", "kube"],
     },
     Folder {
@@ -207,6 +213,16 @@ const RULES: &[Rule] = &[
         name: "pilotfish-ca",
         never: &["axum", "h2", "hyper", "notify", "prost", "serde-saphyr", "tonic"],
         never_named: &["tokio"],
+    },
+    Rule {
+        name: "pilotfish-access",
+        never: &["axum", "h2", "hyper", "notify", "prost", "tonic"],
+        never_named: &[],
+    },
+    Rule {
+        name: "pilotfish-jwt",
+        never: &["axum", "notify", "prost"],
+        never_named: &["h2", "hyper", "tonic"],
     },
     // hyper includes HTTP/2 as soon as one crate of the workspace enables it.
     Rule {

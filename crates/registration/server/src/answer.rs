@@ -1,6 +1,5 @@
 //! Handling of one request: authentication, authorization and routing to gRPC or JSON.
 
-use crate::access::{TOKEN, bearer, digest};
 use crate::activity::Activity;
 use crate::adapter::{Adapter, AdapterClient};
 use crate::api::{Api, in_time};
@@ -18,6 +17,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use pilotfish_access::{TOKEN, bearer, digest};
 use pilotfish_admission::{HalfOpen, RefusalLimit};
 use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, is_forwarding_header};
 use pilotfish_registration_api::v1::error::Code;
@@ -328,7 +328,7 @@ impl Requests {
             .iter()
             .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
         let call = Call::new(peer.address, metadata.collect());
-        let credential = digest(bearer(call.metadata("authorization")).unwrap_or_default());
+        let credential = digest(call.metadata("authorization").and_then(bearer).unwrap_or_default());
         let begun = self.refusals.begin(address, credential, Instant::now());
         let attempt = begun.map_err(|wait| Failure {
             retry_after: Some(wait),

@@ -1,10 +1,8 @@
 //! Identity of the client of a request.
 
+use pilotfish_access::Digest;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// The SHA-256 digest of a token.
-pub(crate) type Digest = [u8; 32];
 
 /// Identity of clients without credentials, where these are allowed.
 pub(crate) const ANONYMOUS: &str = "anonymous";

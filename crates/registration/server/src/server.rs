@@ -1,6 +1,6 @@
 //! The listener: bound first, run later.
 
-use crate::access::{Access, AccessError, Surroundings, TokenFile};
+use crate::access::{Access, AccessError, Surroundings};
 use crate::adapter::Adapter;
 use crate::answer::{Requests, handler};
 use crate::api::{Api, closed};
@@ -9,6 +9,7 @@ use crate::grpc::Grpc;
 use crate::limits::{Limit, ServerLimits, of_addresses};
 use crate::recorder::Recorder;
 use crate::settings::ServerSettings;
+use pilotfish_access::TokenAuthenticator;
 use pilotfish_admission::{
     HalfOpen, KeyedSemaphore, LogLimit, RefusalLimit, TokenBucket, TokenBuckets, network_of,
 };
@@ -108,7 +109,8 @@ impl RegistrationServer {
         let anonymous = settings.tls.is_none() && settings.authenticators.is_empty() && !access.has_tokens();
         let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
         if access.has_tokens() {
-            authenticators.push(Arc::new(TokenFile(Arc::clone(&access))));
+            let access = Arc::clone(&access);
+            authenticators.push(Arc::new(TokenAuthenticator(move |digest: &_| access.identity(digest))));
         }
         authenticators.extend(settings.authenticators);
         let limits = settings.limits;

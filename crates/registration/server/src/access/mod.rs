@@ -1,26 +1,21 @@
 //! Authorization: tokens and rules, from files that are read again when they change.
 
-mod pattern;
 mod rules;
-mod tokens;
 mod unruled;
 
-use crate::identity::{ANONYMOUS, Digest, Who};
+use crate::identity::{ANONYMOUS, Who};
 use crate::mesh::Mesh;
 use arc_swap::ArcSwap;
-use pilotfish_identity::{Authenticator, Call, Proof, Unproven, WorkloadId};
+use pilotfish_access::{Digest, NamedTokens, digest};
+use pilotfish_identity::WorkloadId;
 use pilotfish_registration::{Instance, InstanceKey};
 use pilotfish_runtime::{RegularFileError, read_regular_text};
 pub(crate) use rules::Grant;
 use rules::Rules;
 use serde::Deserialize;
 use std::fmt;
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use tokens::Tokens;
-pub(crate) use tokens::digest;
 
 /// Maximum size of a file of tokens or rules in bytes.
 const FILE_BYTES: u64 = 4 << 20;
@@ -119,7 +114,7 @@ pub(crate) struct Access {
 struct Loaded {
     /// Digests of both files.
     digests: Digests,
-    tokens: Tokens,
+    tokens: NamedTokens,
     rules: Option<Rules>,
 }
 
@@ -150,6 +145,11 @@ impl Access {
     /// True if a file of tokens is configured.
     pub(crate) fn has_tokens(&self) -> bool {
         self.files.tokens.is_some()
+    }
+
+    /// Returns the identity of a token's client.
+    pub(crate) fn identity(&self, digest: &Digest) -> Option<Arc<str>> {
+        self.now.load().tokens.identity(digest).cloned()
     }
 
     /// True if the token of a client is still valid.
@@ -227,8 +227,8 @@ fn digests(texts: &Texts) -> Digests {
 fn parse(files: &AccessFiles, texts: Texts) -> Result<Loaded, AccessError> {
     let digests = digests(&texts);
     let [tokens, rules] = texts;
-    let tokens =
-        tokens.map(|text| Tokens::parse(&text)).transpose().map_err(in_file(files.tokens.as_deref()))?;
+    let tokens = tokens.map(|text| NamedTokens::parse(&text).map_err(AccessError::Invalid)).transpose();
+    let tokens = tokens.map_err(in_file(files.tokens.as_deref()))?;
     let rules = rules.map(|text| Rules::parse(&text)).transpose().map_err(in_file(files.rules.as_deref()))?;
     Ok(Loaded { digests, tokens: tokens.unwrap_or_default(), rules })
 }
@@ -241,32 +241,4 @@ fn in_file(path: Option<&Path>) -> impl FnOnce(AccessError) -> AccessError {
         }
         (error, _) => error,
     }
-}
-
-/// Authenticator for the tokens of the file.
-pub(crate) struct TokenFile(pub(crate) Arc<Access>);
-
-impl Authenticator for TokenFile {
-    fn name(&self) -> &'static str {
-        TOKEN
-    }
-
-    fn authenticate<'a>(
-        &'a self,
-        call: &'a Call,
-    ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
-        let known = bearer(call.metadata("authorization")).map(digest);
-        let identity = known.and_then(|digest| self.0.now.load().tokens.identity(&digest).cloned());
-        let answer = identity.map(|identity| vec![identity.to_string()].into());
-        Box::pin(async { answer.ok_or_else(|| "no such token".into()) })
-    }
-}
-
-/// Name of the authentication method.
-pub(crate) const TOKEN: &str = "token";
-
-/// Returns the token of an `authorization` header.
-pub(crate) fn bearer(header: Option<&str>) -> Option<&str> {
-    let (scheme, token) = header?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -1,8 +1,8 @@
 //! Authorization rules of a file.
 
-use super::pattern::Pattern;
 use super::{AccessError, Action};
 use ipnet::IpNet;
+use pilotfish_access::Pattern;
 use pilotfish_registration::{Instance, InstanceKey};
 use serde::Deserialize;
 use std::collections::HashMap;

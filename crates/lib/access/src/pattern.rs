@@ -1,21 +1,25 @@
 //! Name patterns with `*` for any number of characters.
 
-/// A pattern of a rule.
+/// A pattern of a rule for identities or names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern(String);
+pub struct Pattern(String);
 
 impl Pattern {
-    pub(super) fn new(text: &str) -> Self {
+    /// The pattern of this text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
 
     /// True if it contains a dot, as patterns of host names do.
-    pub(super) fn is_of_hosts(&self) -> bool {
+    #[must_use]
+    pub fn is_of_hosts(&self) -> bool {
         self.0.contains('.')
     }
 
     /// True if the whole name matches. Time is at most the product of both lengths.
-    pub(super) fn matches(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or_default();
         let Some(mut rest) = name.strip_prefix(first) else { return false };
