@@ -3,7 +3,7 @@
 use crate::routes::Observer;
 use arc_swap::ArcSwapOption;
 use axum::Router;
-use pilotfish_listener::{Limits, Listener};
+use pilotfish_listener::{Limits, Listener, Security};
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -92,7 +92,10 @@ impl Bound {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let listener = Listener::bind("the webhooks", address, LIMITS).await;
         let listener = listener.map_err(|source| ServerError::Bind { address, source })?;
-        Ok(Self { listener: listener.with_tls(TlsAcceptor::from(Arc::new(config))), certificates })
+        Ok(Self {
+            listener: listener.with_security(Security::Tls(TlsAcceptor::from(Arc::new(config)))),
+            certificates,
+        })
     }
 
     /// Bound address, with the port that the system chose for port 0.

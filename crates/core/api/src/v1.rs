@@ -21,7 +21,7 @@ pub use around::{
     Caller, Destination, LocalityRow, NamespaceLink, NamespaceMap, NamespaceRow, RouteRow, RoutedService,
     ServiceDetail, ServiceMap, ServiceRoute,
 };
-pub use ca::{CaCertificate, CaRole, CaRotation, CertificateAuthority};
+pub use ca::{CaCertificate, CaRole, CaRotation, CaRotationRequest, CertificateAuthority};
 pub use config::{ConfigResource, NodeRequest, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};
 pub use history::{Change, Changed, History, Outcome, Refusals};

@@ -139,6 +139,12 @@ impl Rotation {
     }
 }
 
+/// Returns the end of a stage.
+fn end(now: SystemTime, overlap: Duration) -> Result<SystemTime, AuthorityError> {
+    let end = overlap.checked_add(MARGIN).and_then(|time| now.checked_add(time));
+    end.ok_or(AuthorityError::Overlap)
+}
+
 impl RootState {
     /// Returns the state as one PEM text.
     #[must_use]
@@ -179,7 +185,7 @@ impl RootState {
         if !unusable.is_empty() && !self.roots.is_empty() {
             return Err(AuthorityError::Roots);
         }
-        let until = now.checked_add(overlap + MARGIN).ok_or(AuthorityError::Overlap)?;
+        let until = end(now, overlap)?;
         let stage = RotationStage::Distributing { overlap, certificate, key };
         Ok(Self { roots, rotation: Some(Rotation { until, stage }), ..self.clone() })
     }
@@ -195,7 +201,7 @@ impl RootState {
         let next = match &rotation.stage {
             RotationStage::Distributing { overlap, certificate, key } => {
                 let (roots, _) = join_roots([certificate.as_str(), &self.roots]);
-                let until = now.checked_add(*overlap + MARGIN).ok_or(AuthorityError::Overlap)?;
+                let until = end(now, *overlap)?;
                 let stage = RotationStage::Overlapping { certificate: self.certificate.clone() };
                 let rotation = Some(Rotation { until, stage });
                 Self { certificate: certificate.clone(), key: key.clone(), roots, rotation }

@@ -5,7 +5,6 @@ use crate::tls::Tls;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 /// Shared state of a listener's TLS connections.
@@ -34,7 +33,6 @@ impl TlsContext {
     /// When the client ends the connection, does not use TLS, or one side does not accept the other's
     /// certificate.
     pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) -> io::Result<TlsStream<I>> {
-        let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), io).await?;
-        hello.into_stream(self.tls.config()).await
+        self.tls.handshake(io).await
     }
 }

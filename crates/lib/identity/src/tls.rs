@@ -8,7 +8,11 @@ use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVer
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 use std::fmt;
+use std::io;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// Error of TLS material. No message holds a part of a key.
 #[derive(Debug, thiserror::Error)]
@@ -181,7 +185,16 @@ impl Tls {
         Ok(())
     }
 
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    /// Does the handshake of one connection, without locks held.
+    ///
+    /// # Errors
+    /// As [`TlsContext::handshake`](crate::TlsContext::handshake).
+    pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) -> io::Result<TlsStream<I>> {
+        let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), io).await?;
+        hello.into_stream(self.config()).await
+    }
+
+    fn config(&self) -> Arc<ServerConfig> {
         self.config.read().clone()
     }
 }

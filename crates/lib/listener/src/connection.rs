@@ -14,7 +14,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use pilotfish_admission::{Handshake, Permit};
+use pilotfish_identity::{Authenticated, Tls, spiffe_ids};
 use std::convert::Infallible;
+use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -29,6 +32,21 @@ use tower::ServiceExt;
 
 /// Interval of the idle-time check of a connection.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Security of the connections of a listener.
+#[derive(Clone)]
+pub enum Security {
+    Plain,
+    /// TLS with a fixed configuration; certificates of clients are not shown to handlers.
+    Tls(TlsAcceptor),
+    /// TLS that can be replaced. Handlers get the identity of the client as [`ClientCertificate`].
+    Clients(Arc<Tls>),
+}
+
+/// Identity of the certificate of a request's client, or the reason that there is none. Only requests over
+/// [`Security::Clients`] have it.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate(pub Authenticated);
 
 /// An accepted connection with its limits.
 pub(crate) struct Connection {
@@ -78,26 +96,57 @@ impl Connection {
     }
 
     /// Serves requests until the connection ends.
-    pub(crate) async fn serve(self, tls: Option<TlsAcceptor>, router: Router, stop: watch::Receiver<bool>) {
-        let Self { name, limits, on_limit, io, peer, activity, _address } = self;
-        let serve = async {
-            // Otherwise responses wait for delayed ACKs.
-            io.set_nodelay(true)?;
-            let served = Served { router, peer, activity: &activity, limits: &limits, on_limit: &on_limit };
-            let Some(tls) = tls else { return served.run(io, stop).await };
-            let handshake = tokio::select! {
-                handshake = timeout(limits.handshake, tls.accept(io)) => handshake,
-                () = activity.waiting.gave_way() => return Err(End::Limit("idle-connections")),
-            };
-            let io = handshake.map_err(|_| End::Limit("handshake-time"))??;
-            served.run(io, stop).await
-        };
-        if let Err(end) = serve.await {
+    pub(crate) async fn serve(self, security: Security, router: Router, stop: watch::Receiver<bool>) {
+        let (name, peer, on_limit) = (self.name, self.peer, Arc::clone(&self.on_limit));
+        if let Err(end) = self.serve_until_end(security, router, stop).await {
             if let End::Limit(limit) = end {
                 on_limit(limit);
             }
             tracing::debug!(%peer, error = %end, "a connection to {name} ended");
         }
+    }
+
+    async fn serve_until_end(
+        self,
+        security: Security,
+        router: Router,
+        stop: watch::Receiver<bool>,
+    ) -> Result<(), End> {
+        let Self { limits, on_limit, io, peer, activity, _address, .. } = self;
+        // Otherwise responses wait for delayed ACKs.
+        io.set_nodelay(true)?;
+        let served = |certificate| Served {
+            router,
+            peer,
+            certificate,
+            activity: &activity,
+            limits: &limits,
+            on_limit: &on_limit,
+        };
+        match security {
+            Security::Plain => served(None).run(io, stop).await,
+            Security::Tls(acceptor) => {
+                let io = handshake(acceptor.accept(io), &activity, limits.handshake).await?;
+                served(None).run(io, stop).await
+            }
+            Security::Clients(tls) => {
+                let io = handshake(tls.handshake(io), &activity, limits.handshake).await?;
+                let certificate = ClientCertificate(spiffe_ids(io.get_ref().1.peer_certificates()));
+                served(Some(certificate)).run(io, stop).await
+            }
+        }
+    }
+}
+
+/// Waits for a handshake, unless it takes too long or gives way to another connection.
+async fn handshake<T>(
+    handshake: impl Future<Output = io::Result<T>>,
+    activity: &Activity,
+    limit: Duration,
+) -> Result<T, End> {
+    tokio::select! {
+        handshake = timeout(limit, handshake) => Ok(handshake.map_err(|_| End::Limit("handshake-time"))??),
+        () = activity.waiting.gave_way() => Err(End::Limit("idle-connections")),
     }
 }
 
@@ -129,6 +178,7 @@ impl From<hyper::Error> for End {
 struct Served<'a> {
     router: Router,
     peer: SocketAddr,
+    certificate: Option<ClientCertificate>,
     activity: &'a Arc<Activity>,
     limits: &'a Limits,
     on_limit: &'a OnLimit,
@@ -140,9 +190,14 @@ impl Served<'_> {
         io: I,
         mut stop: watch::Receiver<bool>,
     ) -> Result<(), End> {
-        let Self { router, peer, activity, limits, on_limit } = self;
+        let Self { router, peer, certificate, activity, limits, on_limit } = self;
         let service = service_fn(|request: Request<Incoming>| {
-            answer(router.clone(), request, peer, Arc::clone(activity), limits.request, Arc::clone(on_limit))
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(certificate) = &certificate {
+                request.extensions_mut().insert(certificate.clone());
+            }
+            answer(router.clone(), request, Arc::clone(activity), limits.request, Arc::clone(on_limit))
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -168,15 +223,12 @@ impl Served<'_> {
 
 async fn answer(
     router: Router,
-    request: Request<Incoming>,
-    peer: SocketAddr,
+    request: Request<Body>,
     activity: Arc<Activity>,
     limit: Duration,
     on_limit: OnLimit,
 ) -> Result<Response, Infallible> {
     activity.works();
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(ConnectInfo(peer));
     let response = if has_several_hosts(request.uri(), request.headers()) {
         refuse_hosts()
     } else {

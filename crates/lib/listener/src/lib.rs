@@ -12,6 +12,7 @@ mod connection;
 
 use axum::Router;
 use connection::Connection;
+pub use connection::{ClientCertificate, Security};
 use pilotfish_admission::{HalfOpen, KeyedSemaphore, LogLimit, network_of};
 use std::future::Future;
 use std::io;
@@ -21,7 +22,6 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 /// Connection limits and timeouts of a listener.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub struct Listener {
     name: &'static str,
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    security: Security,
     limits: Limits,
     on_limit: OnLimit,
 }
@@ -83,13 +83,13 @@ impl Listener {
     pub async fn bind(name: &'static str, address: SocketAddr, limits: Limits) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Self { name, listener, address, tls: None, limits, on_limit: Arc::new(|_| {}) })
+        Ok(Self { name, listener, address, security: Security::Plain, limits, on_limit: Arc::new(|_| {}) })
     }
 
-    /// Serves TLS with this acceptor.
+    /// Serves TLS.
     #[must_use]
-    pub fn with_tls(self, tls: TlsAcceptor) -> Self {
-        Self { tls: Some(tls), ..self }
+    pub fn with_security(self, security: Security) -> Self {
+        Self { security, ..self }
     }
 
     /// Sets the callback for exceeded limits.
@@ -106,7 +106,7 @@ impl Listener {
 
     /// Serves until `stop` resolves, then completes open requests within [`Limits::drain`].
     pub async fn run(self, router: Router, stop: impl Future<Output = ()>) {
-        let Self { name, listener, tls, limits, on_limit, .. } = self;
+        let Self { name, listener, security, limits, on_limit, .. } = self;
         let (stopping, stopped) = watch::channel(false);
         let admission = Admission::new(name, limits, on_limit);
         let mut connections = JoinSet::new();
@@ -118,7 +118,7 @@ impl Listener {
                 accepted = listener.accept() => match accepted {
                     Ok((io, peer)) => {
                         if let Some(connection) = admission.admit(io, peer, connections.len()) {
-                            connections.spawn(connection.serve(tls.clone(), router.clone(), stopped.clone()));
+                            connections.spawn(connection.serve(security.clone(), router.clone(), stopped.clone()));
                         }
                     }
                     Err(error) => {

@@ -141,6 +141,9 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const QUIET: [(&str, &str); 4] =
     [("kube_client", "off"), ("h2", "error"), ("hyper", "error"), ("rustls", "error")];
 
+/// Lines about changes of state by operators, which no filter turns off.
+const AUDIT: (&str, &str) = ("audit", "info");
+
 impl Logging {
     /// # Errors
     /// When the filter cannot be parsed, or has a single word that is neither a level nor a module, with
@@ -292,7 +295,7 @@ fn parse(log: &str) -> anyhow::Result<EnvFilter> {
         );
     }
     let quiet = QUIET.iter().filter(|(module, _)| !log.contains(module));
-    let quiet: String = quiet.map(|(module, level)| format!(",{module}={level}")).collect();
+    let quiet: String = quiet.chain([&AUDIT]).map(|(module, level)| format!(",{module}={level}")).collect();
     EnvFilter::try_new(format!("{log}{quiet}"))
         .map_err(|error| anyhow::anyhow!("{error} (a level such as info or debug)"))
 }
@@ -329,6 +332,22 @@ mod tests {
             assert!(
                 asked.contains(&format!("{module}=debug")) && !asked.contains(&format!("{module}={level}"))
             );
+        }
+    }
+
+    #[test]
+    fn no_filter_turns_the_audit_log_off() {
+        for log in ["off", "info", "audit=off", "off,audit=error", "debug,pilotfish_xds=off"] {
+            let kept = Kept::default();
+            let writer = kept.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter(parse(log).unwrap())
+                .with_ansi(false)
+                .with_writer(move || writer.clone())
+                .finish();
+            tracing::subscriber::with_default(subscriber, || tracing::info!(target: "audit", "a change"));
+            let text = String::from_utf8(kept.0.lock().clone()).unwrap();
+            assert!(text.contains("a change"), "{log}: {text:?}");
         }
     }
 

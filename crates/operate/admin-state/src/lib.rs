@@ -39,7 +39,7 @@ use config_dump::config_dump;
 use parking_lot::Mutex;
 use pilotfish_admin::{ControlPlane, ProblemLines};
 use pilotfish_api as api;
-use pilotfish_api::v1::CertificateAuthority;
+use pilotfish_api::v1::{CaRotation, CertificateAuthority};
 use pilotfish_config::{Effective, ProblemReport, Severity};
 use pilotfish_control_plane::control::ControlMessage;
 use pilotfish_control_plane::control::{self, Shared};
@@ -52,6 +52,8 @@ use pilotfish_translate::{Finding, Refusal, Translator};
 use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, SubscribedNames, TypeStatus};
 use prost::Message;
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -59,8 +61,17 @@ use tokio::sync::mpsc;
 /// Version of the program: its crates share one.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Function that returns the present state of the certificate authority.
-pub type CaView = dyn Fn() -> CertificateAuthority + Send + Sync;
+/// Future of the beginning of a rotation; the error is its reason.
+pub type Rotating<'a> = Pin<Box<dyn Future<Output = Result<CaRotation, String>> + Send + 'a>>;
+
+/// The certificate authority, for operators.
+pub trait AuthorityOperations: Send + Sync {
+    /// Its present state.
+    fn view(&self) -> CertificateAuthority;
+
+    /// Begins a rotation of its root. `overlap` is the longest validity of workload certificates.
+    fn rotate(&self, overlap: Duration) -> Rotating<'_>;
+}
 
 /// Running control plane, as the admin API sees it.
 pub struct AdminState {
@@ -75,8 +86,8 @@ pub struct AdminState {
     pub webhooks: Option<WebhookView>,
     /// Registrar of self-registering services, if registration is enabled.
     pub registrar: Option<Registrar>,
-    /// View of the certificate authority, if there is one.
-    pub ca: Option<Box<CaView>>,
+    /// The certificate authority, if there is one.
+    pub ca: Option<Arc<dyn AuthorityOperations>>,
     /// Sender to the control loop, for as long as it runs.
     pub control: mpsc::WeakSender<ControlMessage>,
     /// Cached refusals of proxies.

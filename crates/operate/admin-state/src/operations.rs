@@ -2,10 +2,10 @@
 
 use super::config_page::ConfigPage;
 use super::proxies::{REFUSALS, add_objects, add_sharers, find, proxy};
-use super::{AdminState, changes, history, overview, plan, unconnected, waiting};
+use super::{AdminState, AuthorityOperations, changes, history, overview, plan, unconnected, waiting};
 use pilotfish_admin::{Abandoned, ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
-    Acknowledgement, CertificateAuthority, Change, ChangeProgress, Dropped, Failure, FailureKind,
+    Acknowledgement, CaRotation, CertificateAuthority, Change, ChangeProgress, Dropped, Failure, FailureKind,
     GuardAcceptance, History, LogFilter, MemoryKind, NamespaceMap, NodeRequest, Overview, Plan, PlanRequest,
     Proxy, ProxyConfig, ServiceDetail, ServiceMap, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
 };
@@ -18,7 +18,12 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_registry::ReadObject;
 use pilotfish_translate::{EncodedResource, ViewId};
 use pilotfish_xds::{Names, TypeStatus};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Accepted overlaps of a rotation.
+const OVERLAPS: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3_650 * 24 * 3_600);
 
 impl Operations for AdminState {
     fn overview(&self) -> Overview {
@@ -183,9 +188,19 @@ impl Operations for AdminState {
     }
 
     fn certificate_authority(&self) -> Result<CertificateAuthority, Failure> {
-        self.ca.as_ref().map(|view| view()).ok_or_else(|| {
-            let failure = Failure::new(FailureKind::NotFound, "no certificates are signed");
-            failure.hint("pilotfish serve --ca names a certificate authority")
+        Ok(authority(self)?.view())
+    }
+
+    async fn rotate_ca(&self, overlap: Duration) -> Result<CaRotation, Failure> {
+        if !OVERLAPS.contains(&overlap) {
+            let error =
+                format!("the overlap of {} s is not between a minute and ten years", overlap.as_secs());
+            return Err(Failure::new(FailureKind::Invalid, error));
+        }
+        let begun = authority(self)?.rotate(overlap).await;
+        begun.map_err(|reason| {
+            let failure = Failure::new(FailureKind::Unavailable, format!("no rotation has begun: {reason}"));
+            failure.hint("pilotfish ca status shows the authority, and a rotation that is under way")
         })
     }
 
@@ -215,6 +230,14 @@ impl Operations for AdminState {
         answer.reasons.splice(0..0, wrong);
         Ok(answer)
     }
+}
+
+/// Returns the certificate authority.
+fn authority(state: &AdminState) -> Result<&dyn AuthorityOperations, Failure> {
+    state.ca.as_deref().ok_or_else(|| {
+        let failure = Failure::new(FailureKind::NotFound, "no certificates are signed");
+        failure.hint("pilotfish serve --ca names a certificate authority")
+    })
 }
 
 fn log_control() -> Result<&'static LogControl, Failure> {

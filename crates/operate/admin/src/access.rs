@@ -10,6 +10,7 @@
 //! response ([`cross_site`]).
 
 use crate::abandoned::Abandoned;
+use crate::permissions::{Asking, Caller, Denied, Permissions};
 use crate::turns::Turns;
 use crate::{Metrics, cross_site};
 use axum::body::{Body, Bytes};
@@ -27,7 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// only one.
 pub(crate) const WAITING_KIB: usize = 64 << 10;
 
-/// Clients that may see the debug pages.
+/// Clients that may see the debug pages without credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Clients on this machine, such as `kubectl port-forward`.
@@ -35,15 +36,45 @@ pub enum Access {
     Everybody,
 }
 
+/// Refusal of other machines.
+pub(crate) const THIS_MACHINE: &str = "debug pages are shown on this machine only, and not through proxies: \
+    use kubectl port-forward, credentials with --secure-admin-address, or --allow-remote-debug\n";
+
 /// Access check and page limits of the debug pages.
 pub(crate) struct Gate {
-    access: Access,
+    permissions: Permissions,
     pages: Pages,
 }
 
 impl Gate {
-    pub(crate) fn new(access: Access, metrics: Arc<Metrics>) -> Self {
-        Self { access, pages: Pages::new(WAITING_KIB, metrics) }
+    pub(crate) fn new(permissions: Permissions, metrics: Arc<Metrics>) -> Self {
+        Self { permissions, pages: Pages::new(WAITING_KIB, metrics) }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.pages.metrics
+    }
+
+    /// Returns the client of a request that may see debug pages; `is_link` accepts links of other sites.
+    ///
+    /// # Errors
+    /// The response to any other.
+    fn admit(
+        &self,
+        request: &Request,
+        is_link: bool,
+    ) -> impl Future<Output = Result<Caller, Response>> + Send + use<'_> {
+        let site = if is_link { Ok(()) } else { check_site(request) };
+        let named = site.and_then(|()| check_name(peer(request), request.headers()));
+        // Before the future, because a request cannot be shared with other threads.
+        let asking = named.map(|()| Asking::of(request));
+        async move {
+            let caller = match asking {
+                Ok(asking) => self.permissions.viewer(&asking).await,
+                Err(refusal) => Err(Denied::Address(refusal)),
+            };
+            caller.map_err(|denied| denied.answer(self.metrics()))
+        }
     }
 }
 
@@ -122,37 +153,31 @@ pub(crate) fn refuse(refusal: &'static str) -> Response {
     (StatusCode::FORBIDDEN, refusal).into_response()
 }
 
-/// Middleware that checks access and computes pages in turns.
-pub(crate) async fn guard(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    match check_request(gate.access, &request).and_then(|()| check_site(&request)) {
-        Ok(()) => gate.pages.make(request, next).await,
-        Err(refusal) => refuse(refusal),
+/// Middleware that checks access and computes pages in turns. Handlers get the client as [`Caller`].
+pub(crate) async fn guard(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    match gate.admit(&request, false).await {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            gate.pages.make(request, next).await
+        }
+        Err(response) => response,
     }
 }
 
 /// Middleware that checks access, without a turn.
-pub(crate) async fn admit(State(access): State<Access>, request: Request, next: Next) -> Response {
-    match check_request(access, &request).and_then(|()| check_site(&request)) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refuse(refusal),
+pub(crate) async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    match gate.admit(&request, false).await {
+        Ok(_) => next.run(request).await,
+        Err(response) => response,
     }
 }
 
 /// Variant of [`admit`] that also accepts links from other sites.
-pub(crate) async fn admit_links(State(access): State<Access>, request: Request, next: Next) -> Response {
-    let is_link = cross_site::is_link(request.headers());
-    match check_request(access, &request).and_then(|()| if is_link { Ok(()) } else { check_site(&request) }) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refuse(refusal),
+pub(crate) async fn admit_links(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    match gate.admit(&request, cross_site::is_link(request.headers())).await {
+        Ok(_) => next.run(request).await,
+        Err(response) => response,
     }
-}
-
-/// Middleware for operations with effects: accepts this machine only, even if all clients may see the pages.
-pub(crate) async fn this_machine(request: Request, next: Next) -> Response {
-    if is_local(peer(&request), request.headers()) {
-        return next.run(request).await;
-    }
-    refuse("the log level is changed from this machine only: use kubectl port-forward, or kill -HUP\n")
 }
 
 /// Refuses requests that a browser sends for a page of another site.
@@ -177,17 +202,19 @@ pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
 }
 
 /// True for a client on this machine, or without a connection.
-fn is_local(peer: Option<IpAddr>, headers: &HeaderMap) -> bool {
+pub(crate) fn is_local(peer: Option<IpAddr>, headers: &HeaderMap) -> bool {
     peer.is_none_or(is_this_machine) && !headers.keys().any(|name| is_forwarding_header(name.as_str()))
 }
 
 fn check(access: Access, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), &'static str> {
     if access == Access::ThisMachine && !is_local(peer, headers) {
-        return Err(
-            "debug pages are shown on this machine only, and not through proxies: use kubectl port-forward, \
-             or --allow-remote-debug\n",
-        );
+        return Err(THIS_MACHINE);
     }
+    check_name(peer, headers)
+}
+
+/// Checks the name under which a browser on this machine shows the page.
+fn check_name(peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), &'static str> {
     // A browser on this machine sends the host name of the page that it shows.
     if peer.is_none_or(|peer| peer.to_canonical().is_loopback()) && !is_own(headers) {
         return Err("debug pages are not shown under this name: use 127.0.0.1 or localhost\n");
@@ -241,7 +268,7 @@ mod tests {
                 "done"
             }
         };
-        let gate = Arc::new(Gate::new(Access::ThisMachine, metrics()));
+        let gate = Arc::new(Gate::new(Access::ThisMachine.into(), metrics()));
         let router = axum::Router::new()
             .route("/slow", axum::routing::get(slow))
             .layer(axum::middleware::from_fn_with_state(gate, guard));

@@ -1,10 +1,11 @@
-//! Admin API over plain HTTP: health, metrics, debug pages, operations, and the dashboard.
+//! Admin API over HTTP: health, metrics, debug pages, operations, and the dashboard.
 //!
 //! The server does not know registries, translation or xDS: it serves a [`ControlPlane`], which the binary
 //! implements. Paths and field names follow istiod's.
 
 mod abandoned;
 mod access;
+mod audit;
 mod ca_metrics;
 mod catalogue;
 mod change_metrics;
@@ -14,11 +15,13 @@ mod feed;
 mod flow_metrics;
 mod metrics;
 mod metrics_page;
+mod permissions;
 mod process;
 mod process_metrics;
 mod profile;
 mod readiness;
 mod registration_metrics;
+mod roles;
 mod routes;
 mod sampler;
 mod server;
@@ -35,19 +38,22 @@ pub use change_metrics::ChangeMetrics;
 pub use feed::{CHANGES, Feed, SAMPLES, SUBSCRIBERS};
 pub use flow_metrics::FlowMetrics;
 pub use metrics::{Metrics, XdsType};
+pub use permissions::Permissions;
 pub use prometheus::IntGauge;
 pub use readiness::ProblemLines;
 pub use registration_metrics::RegistrationApiMetrics;
+pub use roles::{Role, RoleRules, RoleTable, Roles};
 pub use routes::{ControlPlane, ENDPOINTS, NOT_CONNECTED, router};
 pub use sampler::{Sampler, millis};
-pub use server::{Bound, ServerError, page};
+pub use server::{ALPN, Bound, ServerError, page};
 pub use v1::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};
 pub use webhook_metrics::{ReviewedObject, WebhookMetrics};
 
 /// Limits with their names in responses and metrics, beside those of connections
 /// ([`Limits::PAGES`](pilotfish_listener::Limits::PAGES)); times are in seconds.
-pub const NAMED_LIMITS: [(&str, usize); 7] = [
+pub const NAMED_LIMITS: [(&str, usize); 8] = [
+    ("address-refusals", permissions::ADDRESS_REFUSALS as usize),
     ("debug-pages", turns::AT_A_TIME),
     ("address-debug-pages", turns::OF_AN_ADDRESS),
     ("debug-page-bytes", access::WAITING_KIB << 10),

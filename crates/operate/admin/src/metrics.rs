@@ -63,6 +63,10 @@ pub struct Metrics {
     pub kube: KubeMetrics,
     pub secure: SecureMetrics,
     pub ca: CaMetrics,
+    /// 1 while the TLS files of the admin API are invalid and older ones stay in force.
+    pub admin_tls_files_refused: IntGauge,
+    /// 1 while its tokens or rules are invalid and older ones stay in force.
+    pub admin_access_refused: IntGauge,
     /// Trace spans, by result: `sent`, `failed`, `dropped`.
     pub spans: IntCounterVec,
     /// Dropped log lines, as of the last reading.
@@ -157,7 +161,7 @@ impl KubeMetrics {
 pub struct SecureMetrics {
     /// TLS handshakes, by result: `completed`, `failed`, `timed_out`.
     pub handshakes: IntCounterVec,
-    /// Streams with an authenticated client, by method: `certificate`, `token`.
+    /// Streams with an authenticated client, by method: `certificate`, `token`, `jwt`.
     pub authenticated: IntCounterVec,
     /// 1 while the certificate files are invalid and older ones stay in force.
     pub files_refused: IntGauge,
@@ -254,6 +258,14 @@ impl Metrics {
             changes: ChangeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
             ca: CaMetrics::new(r)?,
+            admin_tls_files_refused: r.gauge(
+                "pilotfish_admin_tls_files_refused",
+                "1 while TLS files of the admin API cannot be used and those before stay in force",
+            )?,
+            admin_access_refused: r.gauge(
+                "pilotfish_admin_access_refused",
+                "1 while tokens or rules of the admin API cannot be used and those before stay in force",
+            )?,
             spans: r.counters(
                 "pilotfish_otlp_spans_total",
                 "Spans of traces, by what became of them",

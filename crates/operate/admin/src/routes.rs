@@ -1,5 +1,6 @@
-use crate::access::{self, Access, Gate};
+use crate::access::{self, Gate};
 use crate::metrics_page::MetricsPage;
+use crate::permissions::Permissions;
 use crate::readiness::{Prepared, ProblemLines};
 use crate::v1::{self, Operations};
 use crate::{Feed, Metrics, dashboard, feed, profile, views};
@@ -81,16 +82,18 @@ pub(crate) type Shared<C> = State<Arc<Admin<C>>>;
 const ALIVE: Duration = Duration::from_secs(30);
 
 /// All paths of the admin API. Health, metrics and the version are open to all clients. Pages below `/debug`
-/// contain the configuration of all namespaces and are restricted by `access`, as are the details of
+/// contain the configuration of all namespaces and are restricted by `permissions`, as are the details of
 /// `/ready`.
 pub fn router<C: ControlPlane + Operations>(
     plane: Arc<C>,
     metrics: Arc<Metrics>,
     feed: Arc<Feed>,
     version: &'static str,
-    access: Access,
+    permissions: impl Into<Permissions>,
 ) -> Router {
-    let gate = Arc::new(Gate::new(access, metrics.clone()));
+    let permissions = permissions.into();
+    let access = permissions.access();
+    let gate = Arc::new(Gate::new(permissions, metrics.clone()));
     let pages = Router::new()
         .route("/debug", get(index))
         .route("/debug/", get(index))
@@ -106,15 +109,15 @@ pub fn router<C: ControlPlane + Operations>(
         .route("/debug/adsz", get(adsz::<C>))
         .route("/debug/syncz", get(syncz::<C>))
         .route("/debug/config_dump", get(config_dump::<C>))
-        .nest("/api/v1", v1::router())
-        .layer(middleware::from_fn_with_state(gate, access::guard));
+        .nest("/api/v1", v1::router(&gate))
+        .layer(middleware::from_fn_with_state(gate.clone(), access::guard));
     // Not computed for the client: needs no permit.
-    let files = dashboard::router().layer(middleware::from_fn_with_state(access, access::admit_links));
+    let files = dashboard::router().layer(middleware::from_fn_with_state(gate.clone(), access::admit_links));
     // Waits more than it computes: does not use the permits of computed pages.
     let lasting = Router::new()
         .route("/api/v1/events", get(events::<C>))
         .merge(profile::router())
-        .layer(middleware::from_fn_with_state(access, access::admit));
+        .layer(middleware::from_fn_with_state(gate, access::admit));
     Router::new()
         .route("/metrics", get(metrics_text::<C>))
         .route("/ready", get(ready::<C>))

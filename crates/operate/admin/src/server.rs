@@ -4,12 +4,16 @@ use crate::Metrics;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
-use pilotfish_listener::{Limits, Listener};
+use pilotfish_identity::Tls;
+use pilotfish_listener::{Limits, Listener, Security};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tower::ServiceExt;
+
+/// ALPN protocols that a [`Tls`] of this server must offer.
+pub const ALPN: &[&str] = &["http/1.1"];
 
 /// Start-up error of the server.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +54,12 @@ impl Bound {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.address()
+    }
+
+    /// Serves TLS; certificates of clients are credentials.
+    #[must_use]
+    pub fn with_tls(self, tls: Arc<Tls>) -> Self {
+        Self(self.0.with_security(Security::Clients(tls)))
     }
 
     /// Counts reached limits in `metrics`.

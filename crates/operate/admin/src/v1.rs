@@ -4,8 +4,10 @@
 mod services;
 
 use crate::abandoned::Abandoned;
-use crate::access;
+use crate::access::Gate;
+use crate::audit::{self, Change as StateChange};
 use crate::process;
+use crate::roles::Role;
 use crate::routes::{Admin, ControlPlane, Shared, is_shown};
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -13,16 +15,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router, middleware};
 use pilotfish_api::v1::{
-    Acknowledgement, CertificateAuthority, Change, ChangeProgress, Failure, FailureKind, GuardAcceptance,
-    History, LogFilter, Memory, MemoryKind, NamespaceMap, NodeRequest, ObjectName, Overview, Page, Plan,
-    PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceMap, ServiceRow, Status, Why,
-    WhyEndpoint, WhyObject,
+    Acknowledgement, CaRotation, CaRotationRequest, CertificateAuthority, Change, ChangeProgress, Failure,
+    FailureKind, GuardAcceptance, History, LogFilter, Memory, MemoryKind, NamespaceMap, NodeRequest,
+    ObjectName, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceMap,
+    ServiceRow, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_model::{Object, ServiceKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Queries and operations of operators; the binary implements it.
 pub trait Operations: Send + Sync + 'static {
@@ -133,6 +136,12 @@ pub trait Operations: Send + Sync + 'static {
     /// If no certificates are signed.
     fn certificate_authority(&self) -> Result<CertificateAuthority, Failure>;
 
+    /// Begins a rotation of the authority's root, with the longest validity of workload certificates.
+    ///
+    /// # Errors
+    /// If there is no authority, it is a plug-in one, is being rotated, or cannot be written.
+    fn rotate_ca(&self, overlap: Duration) -> impl Future<Output = Result<CaRotation, Failure>> + Send;
+
     /// Services that an address is an endpoint of.
     ///
     /// # Errors
@@ -228,10 +237,13 @@ pub struct HistoryQuery {
 const PLAN_BYTES: usize = 8 << 20;
 /// Maximum size of a node, as JSON.
 const NODE_BYTES: usize = 512 << 10;
-/// Maximum size of a log filter, as JSON.
-const LOG_BYTES: usize = 4 << 10;
+/// Maximum size of a request to change state, as JSON: a log filter is the longest.
+const CHANGE_BYTES: usize = 4 << 10;
 
-pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
+pub(crate) fn router<C: ControlPlane + Operations>(gate: &Arc<Gate>) -> Router<Arc<Admin<C>>> {
+    let set_log = post(set_log::<C>);
+    let accept_loss = post(accept_loss::<C>);
+    let rotate = post(rotate_ca::<C>);
     Router::new()
         .route("/proxies", get(proxies::<C>))
         .route("/proxies/{name}", get(proxy::<C>))
@@ -251,9 +263,10 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/changes", get(changes::<C>))
         .route("/samples", get(samples::<C>))
         .route("/memory", get(memory::<C>))
-        .route("/log", get(log::<C>).merge(change_log::<C>()))
+        .route("/log", get(log::<C>).merge(changing(set_log, "set-log-level", Role::Operator, gate)))
         .route("/ca", get(certificate_authority::<C>))
-        .route("/guard", accept_guard::<C>())
+        .route("/ca/rotate", changing(rotate, "rotate-root", Role::Admin, gate))
+        .route("/guard", changing(accept_loss, "accept-loss", Role::Operator, gate))
         .route("/history", get(history::<C>))
         .route("/history/{revision}", get(change::<C>))
         .route("/plan", post(plan::<C>).layer(DefaultBodyLimit::max(PLAN_BYTES)))
@@ -263,16 +276,16 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/why/object", get(why_object::<C>))
 }
 
-/// Changes the state in force, like an edit of the source would.
-fn accept_guard<C: ControlPlane + Operations>() -> MethodRouter<Arc<Admin<C>>> {
-    let accept = post(accept_loss::<C>).layer(DefaultBodyLimit::max(LOG_BYTES));
-    accept.layer(middleware::from_fn(access::this_machine))
-}
-
-/// Changes the log filter.
-fn change_log<C: ControlPlane + Operations>() -> MethodRouter<Arc<Admin<C>>> {
-    let change = post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES));
-    change.layer(middleware::from_fn(access::this_machine))
+/// Route that changes state: needs a role, and is audited.
+fn changing<C: ControlPlane + Operations>(
+    handler: MethodRouter<Arc<Admin<C>>>,
+    action: &'static str,
+    needed: Role,
+    gate: &Arc<Gate>,
+) -> MethodRouter<Arc<Admin<C>>> {
+    let change = StateChange::new(action, needed, gate);
+    let handler = handler.layer(DefaultBodyLimit::max(CHANGE_BYTES));
+    handler.layer(middleware::from_fn_with_state(change, audit::change))
 }
 
 pub(crate) fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {
@@ -544,8 +557,17 @@ async fn set_log<C: ControlPlane + Operations>(
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> Response {
-    let asked = question("the log level", &headers, &body);
-    answer(asked.and_then(|LogFilter { filter, .. }| admin.plane.set_log(&filter)))
+    match question("the log level", &headers, &body) {
+        Ok(LogFilter { filter, .. }) => about(&filter, admin.plane.set_log(&filter)),
+        Err(failure) => answer::<()>(Err(failure)),
+    }
+}
+
+/// Response to a change of an object, for the audit log.
+fn about<T: Serialize>(object: &str, result: Result<T, Failure>) -> Response {
+    let mut response = answer(result);
+    response.extensions_mut().insert(audit::Object(object.to_owned()));
+    response
 }
 
 async fn certificate_authority<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
@@ -557,8 +579,25 @@ async fn accept_loss<C: ControlPlane + Operations>(
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> Response {
-    let asked = question("a loss that is held back", &headers, &body);
-    answer(asked.and_then(|GuardAcceptance { source }| admin.plane.accept_loss(&source)))
+    match question("a loss that is held back", &headers, &body) {
+        Ok(GuardAcceptance { source }) => about(&source, admin.plane.accept_loss(&source)),
+        Err(failure) => answer::<()>(Err(failure)),
+    }
+}
+
+async fn rotate_ca<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    match question("a rotation", &headers, &body) {
+        Ok(CaRotationRequest { overlap_seconds }) => {
+            let overlap = Duration::from_secs(overlap_seconds);
+            let object = format!("certificate authority, overlap {overlap_seconds} s");
+            about(&object, admin.plane.rotate_ca(overlap).await)
+        }
+        Err(failure) => answer::<()>(Err(failure)),
+    }
 }
 
 async fn why<C: ControlPlane + Operations>(State(admin): Shared<C>, RawQuery(query): RawQuery) -> Response {
@@ -608,7 +647,7 @@ mod tests {
     #[test]
     fn the_page_of_limits_has_those_of_questions() {
         let page = include_str!("../../../../docs/limits.md");
-        let (plan, node, log) = (PLAN_BYTES >> 20, NODE_BYTES >> 10, LOG_BYTES >> 10);
+        let (plan, node, log) = (PLAN_BYTES >> 20, NODE_BYTES >> 10, CHANGE_BYTES >> 10);
         for row in [
             format!(
                 "| The files of a plan; a node; a filter of logs | {plan} MiB; {node} KiB; {log} KiB, as JSON |"

@@ -1,17 +1,20 @@
 //! Client of the admin API over HTTP, with deadlines and limits.
 
-use crate::dial::{Dial, InCluster, Tcp};
+use crate::dial::{Dial, InCluster, TlsFiles, dialer};
 use crate::error::CliError;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Body;
 use hyper::client::conn::http1;
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use pilotfish_api::v1::{Failure, Page};
+use pilotfish_runtime::{FileReader, SecretFile};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -23,7 +26,7 @@ const LARGEST_ANSWER: usize = 64 << 20;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]
 pub struct Address {
-    /// The admin address of the control plane
+    /// The admin address of the control plane, with https:// where it has TLS
     #[arg(
         long,
         env = "PILOTFISH_ADMIN_ADDRESS",
@@ -34,6 +37,26 @@ pub struct Address {
     /// A Pod of a cluster, in the place of the address.
     #[command(flatten)]
     pub cluster: InCluster,
+    /// Credentials for a role.
+    #[command(flatten)]
+    pub credentials: Credentials,
+}
+
+/// Flags with credentials for the admin API.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Credentials {
+    /// A file with a token that has a role
+    #[arg(long, env = "PILOTFISH_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    pub admin_token_file: Option<PathBuf>,
+    /// CAs of the certificate of an https:// address in PEM [default: those of the system]
+    #[arg(long, env = "PILOTFISH_ADMIN_CA_FILE", value_name = "FILE")]
+    pub admin_ca_file: Option<PathBuf>,
+    /// Certificate of this client in PEM, whose SPIFFE ID has a role
+    #[arg(long, env = "PILOTFISH_ADMIN_CERT_FILE", requires = "admin_key_file", value_name = "FILE")]
+    pub admin_cert_file: Option<PathBuf>,
+    /// Its key in PEM
+    #[arg(long, env = "PILOTFISH_ADMIN_KEY_FILE", requires = "admin_cert_file", value_name = "FILE")]
+    pub admin_key_file: Option<PathBuf>,
 }
 
 /// Flags with the address of the control plane, and the timeout.
@@ -51,6 +74,8 @@ pub struct Connection {
 pub struct Client {
     to: Arc<dyn Dial>,
     timeout: Duration,
+    /// File with a token.
+    token: Option<PathBuf>,
 }
 
 impl Connection {
@@ -63,16 +88,42 @@ impl Connection {
 impl Address {
     /// Creates a client with this timeout for each response.
     pub(crate) fn client(&self, timeout: Duration) -> Client {
-        let to = self.cluster.dial().unwrap_or_else(|| Tcp::to(&self.admin_address));
-        Client { to, timeout }
+        let own = self.credentials.clone();
+        let identity = own.admin_cert_file.zip(own.admin_key_file);
+        let files = TlsFiles { ca: own.admin_ca_file, identity };
+        let to = self.cluster.dial().unwrap_or_else(|| dialer(&self.admin_address, files));
+        Client { to, timeout, token: own.admin_token_file }
     }
 }
 
 impl Client {
-    /// Returns these settings with another address.
+    /// Returns a client of another server, which gets no credentials.
     #[must_use]
     pub(crate) fn at(&self, address: &str) -> Self {
-        Self { to: Tcp::to(address), timeout: self.timeout }
+        let to = dialer(address, TlsFiles::default());
+        Self { to, timeout: self.timeout, token: None }
+    }
+
+    /// Value of the header `authorization`, if there is a token.
+    async fn authorization(&self) -> Result<Option<HeaderValue>, CliError> {
+        let failed = |error: String| CliError::new(format!("--admin-token-file: {error}"));
+        let Some(path) = self.token.clone() else { return Ok(None) };
+        if !self.to.is_private() {
+            return Err(failed(format!("others could read the token on the way to {}", self.address()))
+                .hint(
+                    "--admin-address https://HOST:PORT is the --secure-admin-address of the control plane",
+                ));
+        }
+        let read = move || {
+            let mut file = SecretFile::new(path);
+            file.read().map(|_| file.content().and_then(|token| Some(format!("Bearer {}", token.as_str()?))))
+        };
+        let text = FileReader::default().run(read).await?.map_err(|error| failed(error.to_string()))?;
+        let value = text.and_then(|text| HeaderValue::try_from(text).ok());
+        let mut value =
+            value.ok_or_else(|| failed("the token holds characters that no header may have".into()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
     }
 
     /// Address of the control plane, for messages.
@@ -191,11 +242,14 @@ impl Client {
     ) -> Result<(StatusCode, Bytes), CliError> {
         let request = Request::builder().method(method).uri(target).header(header::HOST, self.to.host());
         let request = request.header(header::CONTENT_TYPE, "application/json").body(Full::new(body));
-        let request = request.map_err(|error| {
+        let mut request = request.map_err(|error| {
             CliError::new(format!("{:?} is no address", self.address()))
                 .hint("--admin-address is written as HOST:PORT")
                 .caused_by(error)
         })?;
+        if let Some(authorization) = self.authorization().await? {
+            request.headers_mut().insert(header::AUTHORIZATION, authorization);
+        }
         let stream = self.to.dial().await?;
         let broken = |error: hyper::Error| {
             let why = chain(&error);
@@ -244,7 +298,8 @@ impl Client {
         let text = String::from_utf8_lossy(answer);
         let line: String = text.lines().next().unwrap_or_default().chars().take(300).collect();
         CliError::new(format!("{} answers {status}: {line}", self.address())).hint(
-            "its log may say why; debug pages are for its own machine, unless it has --allow-remote-debug",
+            "its log may say why; debug pages are for its own machine, unless it has --allow-remote-debug, and \
+             for clients with a role (--admin-token-file)",
         )
     }
 }
@@ -278,7 +333,8 @@ pub(crate) mod testing {
 
     /// A client that gives up soon.
     pub(crate) fn client(address: &str) -> Client {
-        Client { to: Tcp::to(address), timeout: Duration::from_secs(5) }
+        let to = dialer(address, TlsFiles::default());
+        Client { to, timeout: Duration::from_secs(5), token: None }
     }
 
     /// Answers the target of each request with the JSON of a function.
@@ -319,7 +375,7 @@ mod tests {
                 std::future::pending::<()>().await;
             }
         });
-        Client { to: Tcp::to(&address), timeout: Duration::from_millis(200) }
+        Client { timeout: Duration::from_millis(200), ..testing::client(&address) }
     }
 
     async fn error(answer: &'static [u8]) -> String {

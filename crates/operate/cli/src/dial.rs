@@ -3,6 +3,7 @@
 use crate::error::CliError;
 use clap::Args;
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -30,17 +31,38 @@ pub trait Dial: Debug + Send + Sync {
 
     /// `Host` header of requests, which the admin server checks.
     fn host(&self) -> String;
+
+    /// True if nobody on the way can read a request.
+    fn is_private(&self) -> bool {
+        true
+    }
+}
+
+/// Files of a TLS client.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFiles {
+    /// Authorities of the server's certificate; without them, those of the system.
+    pub ca: Option<PathBuf>,
+    /// Certificate and key of the client.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// Returns the dialer of `HOST:PORT` or a URL; `https://` means TLS with these files.
+pub(crate) fn dialer(address: &str, files: TlsFiles) -> Arc<dyn Dial> {
+    match (address.strip_prefix("https://"), TLS.get()) {
+        (Some(address), Some(tls)) => tls(address.trim_end_matches('/'), files),
+        (Some(_), None) => Arc::new(Nowhere("this program has no TLS")),
+        (None, _) => Arc::new(Tcp::to(address)),
+    }
 }
 
 /// Dials a TCP address, `HOST:PORT`.
 #[derive(Debug)]
-pub(crate) struct Tcp(String);
+struct Tcp(String);
 
 impl Tcp {
-    /// Parses `HOST:PORT` or a URL.
-    pub(crate) fn to(address: &str) -> Arc<dyn Dial> {
-        let address = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
-        Arc::new(Self(address.to_owned()))
+    fn to(address: &str) -> Self {
+        Self(address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/').to_owned())
     }
 }
 
@@ -63,6 +85,13 @@ impl Dial for Tcp {
 
     fn host(&self) -> String {
         self.0.clone()
+    }
+
+    fn is_private(&self) -> bool {
+        let host = self.0.rsplit_once(':').map_or(self.0.as_str(), |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+        host.parse().is_ok_and(is_loopback) || host.eq_ignore_ascii_case("localhost")
     }
 }
 
@@ -101,7 +130,10 @@ impl InCluster {
         if !self.is_meant() {
             return None;
         }
-        Some(CLUSTERS.get().map_or_else(|| Arc::new(Nowhere) as Arc<dyn Dial>, |clusters| clusters(self)))
+        Some(CLUSTERS.get().map_or_else(
+            || Arc::new(Nowhere("this program has no client of Kubernetes")) as Arc<dyn Dial>,
+            |clusters| clusters(self),
+        ))
     }
 }
 
@@ -117,14 +149,25 @@ pub fn reach_clusters_by(clusters: fn(&InCluster) -> Arc<dyn Dial>) {
     let _ = CLUSTERS.set(clusters);
 }
 
-/// Dialer of a program without a Kubernetes client: always fails.
+/// Constructor of a dialer with TLS, for `HOST:PORT`.
+type Secure = fn(&str, TlsFiles) -> Arc<dyn Dial>;
+
+/// Constructor from the binary, since this crate has no TLS. Set once at start.
+static TLS: OnceLock<Secure> = OnceLock::new();
+
+/// Registers the constructor of the dialer with TLS, once, before commands run.
+pub fn dial_tls_by(secure: fn(&str, TlsFiles) -> Arc<dyn Dial>) {
+    // A second call would register the same one.
+    let _ = TLS.set(secure);
+}
+
+/// Dialer of a program without a client for the address: always fails, with this message.
 #[derive(Debug)]
-struct Nowhere;
+struct Nowhere(&'static str);
 
 impl Dial for Nowhere {
     fn dial(&self) -> Dialing<'_> {
-        let error = CliError::new("this program has no client of Kubernetes")
-            .hint("kubectl port-forward, and --admin-address 127.0.0.1:15014");
+        let error = CliError::new(self.0).hint("kubectl port-forward, and --admin-address 127.0.0.1:15014");
         Box::pin(std::future::ready(Err(error)))
     }
 
@@ -146,6 +189,19 @@ mod tests {
     struct Line {
         #[command(flatten)]
         cluster: InCluster,
+    }
+
+    #[test]
+    fn tokens_are_sent_where_nobody_can_read_them() {
+        for (address, is_private) in [
+            ("127.0.0.1:15014", true),
+            ("http://localhost:15014/", true),
+            ("[::1]:15014", true),
+            ("10.0.0.1:15014", false),
+            ("http://pilotfish.istio-system:15014", false),
+        ] {
+            assert_eq!(Tcp::to(address).is_private(), is_private, "{address}");
+        }
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub use commands::compare::istiod::{
 };
 pub use commands::plan::{PlanArgs, show as show_plan};
 pub use commands::why::Why;
-pub use commands::{Commands, Shown, show_ca_roots, show_ca_status, show_registries};
-pub use dial::{Dial, Dialing, InCluster, Socket, reach_clusters_by};
+pub use commands::{Commands, Shown, rotate_ca, show_ca_roots, show_ca_status, show_registries};
+pub use dial::{Dial, Dialing, InCluster, Socket, TlsFiles, dial_tls_by, reach_clusters_by};
 pub use error::CliError;
 pub use output::{Format, Output, Screen};
 pub use pilotfish_api::counted;

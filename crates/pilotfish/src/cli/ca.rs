@@ -3,7 +3,7 @@
 use crate::serve::ca::rotate;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use pilotfish_cli::{Shown, parse_duration, show_ca_roots, show_ca_status};
+use pilotfish_cli::{Connection, Shown, parse_duration, rotate_ca, show_ca_roots, show_ca_status};
 use pilotfish_kube::client::{self, ClientSettings};
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,18 +21,16 @@ pub(crate) enum Ca {
     Rotate(Rotate),
 }
 
-/// Begins a rotation in the file or Secret of the authority, which running control planes follow.
+/// Begins a rotation at a running control plane, or in the file or Secret of the authority, which running
+/// control planes follow.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Rotate {
     /// The --data-dir of the control plane, with the file of the authority
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubernetes", "kubeconfig"])]
     data_dir: Option<PathBuf>,
-    /// The authority is in Secret istio-ca-secret of a cluster
-    #[arg(long, required_unless_present_any = ["data_dir", "kubeconfig"])]
+    /// The authority is in Secret istio-ca-secret of a cluster, that of --kubeconfig
+    #[arg(long, conflicts_with = "kube")]
     kubernetes: bool,
-    /// The kubeconfig of the cluster [default: $KUBECONFIG or ~/.kube/config]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
     /// The namespace of the Secret
     #[arg(long, value_name = "NS", default_value = "istio-system")]
     root_namespace: String,
@@ -40,6 +38,9 @@ pub(crate) struct Rotate {
     /// two stages
     #[arg(long, value_name = "DURATION", default_value = "2160h", value_parser = parse_duration)]
     overlap: Duration,
+    /// Control plane that begins it, without --data-dir and --kubernetes.
+    #[command(flatten)]
+    connection: Connection,
 }
 
 impl Ca {
@@ -69,16 +70,18 @@ impl Rotate {
     /// Begins the rotation and writes its first stage to `out`.
     ///
     /// # Errors
-    /// When the authority cannot be read or written, is a plug-in one, or is being rotated.
+    /// When the authority cannot be read or written, is a plug-in one, or is being rotated, or the
+    /// control plane refuses.
     async fn run(&self, out: &mut impl Write) -> Result<()> {
         let now = SystemTime::now();
         let until = match &self.data_dir {
             Some(folder) => rotate::file(folder, self.overlap, now).await?,
-            None => {
-                let settings = ClientSettings { kubeconfig: self.kubeconfig.clone() };
-                let client = client::connect(&settings).await.context("--kubernetes")?;
+            None if self.is_of_cluster() => {
+                let kubeconfig = self.connection.address.cluster.kubeconfig.clone();
+                let client = client::connect(&ClientSettings { kubeconfig }).await.context("--kubernetes")?;
                 rotate::secret(client, &self.root_namespace, self.overlap, now).await?
             }
+            None => rotate_ca(&self.connection, self.overlap).await?,
         };
         writeln!(
             out,
@@ -86,5 +89,11 @@ impl Rotate {
              Running control planes follow: pilotfish ca status"
         )?;
         Ok(())
+    }
+
+    /// True if the Secret is written directly. A kubeconfig alone means that, too.
+    fn is_of_cluster(&self) -> bool {
+        let cluster = &self.connection.address.cluster;
+        self.kubernetes || (cluster.kubeconfig.is_some() && !cluster.kube)
     }
 }

@@ -58,7 +58,8 @@ pub(super) const CA: &str = "Examples:
   pilotfish ca status                                  certificates, their expiry, a rotation
   pilotfish ca roots > roots.pem
   pilotfish ca rotate --data-dir data --overlap 24h    of --ca self-signed
-  pilotfish ca rotate --kubernetes                     of --ca secret";
+  pilotfish ca rotate --kubernetes                     of --ca secret
+  pilotfish ca rotate --admin-token-file token         at a control plane, with the role of an admin";
 
 pub(super) const CERTIFICATES: &str = "Examples:
   pilotfish certificates --output-dir certificates --xds-ca-file root-cert.pem \\

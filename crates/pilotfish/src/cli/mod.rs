@@ -6,6 +6,7 @@ mod environment;
 mod examples;
 mod groups;
 mod registries;
+mod secure;
 mod shell;
 
 use crate::cli::ca::Ca;
@@ -154,6 +155,7 @@ impl Cli {
     /// With advice for correcting the mistake.
     pub fn run_with(self, more: &[&'static RegistryType]) -> Result<ExitCode> {
         pilotfish_cli::reach_clusters_by(dial_cluster);
+        pilotfish_cli::dial_tls_by(secure::dial);
         pilotfish_cli::read_istiod_by(read_istiod);
         pilotfish_cli::open_proxy_clusters_by(open_proxy_cluster);
         let done = self.execute(table_with(more));
@@ -301,12 +303,11 @@ async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
     let args = args.with_file()?;
     wait_for(args.sources.awaited()).await;
     let bound = Box::pin(Bound::bind(args.check(table)?)).await?;
-    let Addresses { xds, secure_xds, admin, webhooks, registration, eureka } = bound.addresses();
-    let (registration, eureka) =
-        (registration.map(tracing::field::display), eureka.map(tracing::field::display));
-    let (secure_xds, webhooks) =
-        (secure_xds.map(tracing::field::display), webhooks.map(tracing::field::display));
-    tracing::info!(%xds, secure_xds, %admin, webhooks, registration, eureka, "listening");
+    let Addresses { xds, secure_xds, admin, secure_admin, webhooks, registration, eureka } = bound.addresses();
+    let [secure_xds, secure_admin, webhooks, registration, eureka] =
+        [secure_xds, secure_admin, webhooks, registration, eureka]
+            .map(|address| address.map(tracing::field::display));
+    tracing::info!(%xds, secure_xds, %admin, secure_admin, webhooks, registration, eureka, "listening");
     let mut hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {

@@ -3,6 +3,7 @@
 //! Everything that runs is a [`Subsystem`]: [`Bound::bind`] opens and binds each, and lists it;
 //! [`Bound::run`] knows only the list.
 
+mod admin;
 pub(crate) mod auto_registration;
 pub(crate) mod ca;
 mod configuration;
@@ -12,6 +13,7 @@ mod elections;
 mod exports;
 mod gateways;
 mod history;
+mod jwt;
 mod lookups;
 mod polled_files;
 pub(crate) mod registration;
@@ -28,14 +30,15 @@ pub(crate) mod webhooks;
 mod xds;
 
 use crate::settings::{RegistriesSettings, Settings};
+use admin::AdminListeners;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
 use ca::{Ca, CaService, WorkloadSecrets, WorkloadSecretsHook};
 use parking_lot::Mutex;
-use pilotfish_admin::{Access, Feed, Metrics};
+use pilotfish_admin::{Feed, Metrics, Permissions};
 use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_admin_state::istioctl::{self, Answerer, Budget, Questions};
-use pilotfish_admin_state::{AdminState, CaView, LastNode, Refusals, send_events};
+use pilotfish_admin_state::{AdminState, AuthorityOperations, LastNode, Refusals, send_events};
 use pilotfish_control_plane::control::{Control, Outputs, RemoteRegistries, Shared};
 use pilotfish_control_plane::followers::Analysis;
 use pilotfish_control_plane::likely_causes::{self, Refused};
@@ -53,7 +56,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use subsystem::{StopOrder, Subsystem, Subsystems, with_flag};
+use subsystem::{StopOrder, Subsystem, Subsystems};
 use tokio::sync::{mpsc, watch};
 use webhooks::Webhooks;
 
@@ -79,6 +82,7 @@ pub(crate) struct Addresses {
     pub(crate) xds: SocketAddr,
     pub(crate) secure_xds: Option<SocketAddr>,
     pub(crate) admin: SocketAddr,
+    pub(crate) secure_admin: Option<SocketAddr>,
     pub(crate) webhooks: Option<SocketAddr>,
     pub(crate) registration: Option<SocketAddr>,
     pub(crate) eureka: Option<SocketAddr>,
@@ -90,13 +94,14 @@ impl Bound {
     /// # Errors
     /// When a path or a mesh file is wrong, or an address is taken.
     pub(crate) async fn bind(settings: Settings) -> Result<Self> {
-        let admin = bind_admin(settings.admin.address).await?;
+        let admin = AdminListeners::bind(&settings.admin).await?;
         let recorder = Arc::new(PrometheusRecorder::new(Arc::new(Metrics::new(VERSION)?)));
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
         let revision = watch::Sender::new(settings.sources.revision.clone());
         let mut registries = Registries::open(&settings)?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
-        let registration = Registration::open(&settings, &mut registries, &shared, &recorder).await?;
+        let (jwt, keys) = jwt::open(&settings, &shared)?;
+        let registration = Registration::open(&settings, &mut registries, &shared, &recorder, &jwt).await?;
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_settings(translation(&settings)));
         let (ca, ca_reload) = Ca::open(&settings, &sources, recorder.metrics()).await?.unzip();
@@ -115,8 +120,8 @@ impl Bound {
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let analysis = analysis(&settings, &shared);
         let webhooks = Webhooks::bind(&settings, &recorder, &analysis, &revision, ca.as_ref()).await?;
-        let secure = tls::open(&settings, &sources, webhooks.as_ref(), certificates, &shared, &recorder)?;
-        let (secure, reload) = secure.unzip();
+        let methods = (certificates, webhooks.as_ref());
+        let (secure, reload) = tls::open(&settings, &sources, methods, &shared, &recorder, &jwt)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let admin_state = Arc::new(AdminState {
             shared: shared.clone(),
@@ -125,27 +130,27 @@ impl Bound {
             translator,
             webhooks: webhooks.as_ref().map(Webhooks::view),
             registrar: registration.as_ref().map(Registration::registrar),
-            ca: ca.as_ref().map(ca_view),
+            ca: ca.clone().map(|ca| ca as Arc<dyn AuthorityOperations>),
             control: messages.downgrade(),
             refusals: Refusals::default(),
             last_node: LastNode::default(),
             plans: Mutex::default(),
         });
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registration.as_ref());
-        subsystems.add(control_loop::subsystem(control, inbox));
+        let permissions = admin::permissions(&settings, &sources, &shared, recorder.metrics(), jwt)?;
+        let pages = Pages { permissions, asked, ca: ca.clone() };
+        subsystems.extend([control_loop::subsystem(control, inbox), analyses(&analysis)]);
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
-        subsystems.add(analyses(&analysis));
         subsystems.extend(of_leader(&settings, &sources, &shared, &recorder, &revision, ca.as_ref()));
         subsystems.extend(gateways::subsystem(&settings, &sources, &shared, webhooks.as_ref())?);
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
         subsystems.extend(configuration::subsystem(&configuration, &fanout, &shared));
         subsystems.extend(sources.subsystems(messages, &shared, revision));
-        subsystems.extend(live);
-        subsystems.extend(pages(admin, &admin_state, &recorder, &settings, asked)?);
+        subsystems.extend(live.into_iter().chain(keys));
+        subsystems.extend(pages.subsystems(admin, &admin_state, &recorder, &settings)?);
         subsystems.extend(webhooks.map(Webhooks::subsystem));
-        subsystems.extend(reloads(reload, ca_reload, secrets));
-        subsystems.add(xds::subsystem(xds));
+        subsystems.extend(reloads(reload, ca_reload, secrets).chain([xds::subsystem(xds)]));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
         Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })
@@ -184,42 +189,44 @@ impl Bound {
     }
 }
 
-/// Returns the subsystems for operators: admin server, answers to `istioctl`, log of changes and their
-/// traces.
-///
-/// # Errors
-/// When the address of the collector is not a URI.
-fn pages(
-    admin: pilotfish_admin::Bound,
-    state: &Arc<AdminState>,
-    recorder: &Arc<PrometheusRecorder>,
-    settings: &Settings,
+/// Pages for operators.
+struct Pages {
+    /// Permissions of clients, with the subsystem that reloads them.
+    permissions: (Permissions, Option<Subsystem>),
+    /// Questions of `istioctl`.
     asked: istioctl::Queue,
-) -> Result<Vec<Subsystem>> {
-    let access = if settings.admin.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
-    let metrics = recorder.metrics();
-    let feed = Arc::new(Feed::default());
-    let router = pilotfish_admin::router(state.clone(), metrics.clone(), feed.clone(), VERSION, access);
-    state.shared.history().set_budget(settings.admin.history_bytes);
-    let (traces, exporter) = traces::open(settings.telemetry.as_ref(), recorder)?.unzip();
-    let others = [
-        history::subsystem(&state.shared, &state.fanout, recorder, traces),
-        answers(asked, state, router.clone()),
-        admin_server(admin.with_metrics(metrics.clone()), router),
-        dashboard(state, metrics, feed),
-    ];
-    Ok(exporter.into_iter().chain(others).collect())
+    ca: Option<Arc<Ca>>,
 }
 
-async fn bind_admin(address: SocketAddr) -> Result<pilotfish_admin::Bound> {
-    let bound = pilotfish_admin::Bound::bind(address).await;
-    bound.map_err(|error| with_flag(error, "--admin-address"))
-}
-
-/// Returns the view of the certificate authority for the admin API.
-fn ca_view(ca: &Arc<Ca>) -> Box<CaView> {
-    let ca = ca.clone();
-    Box::new(move || ca.view())
+impl Pages {
+    /// Returns the subsystems for operators: admin servers, answers to `istioctl`, log of changes and their
+    /// traces.
+    ///
+    /// # Errors
+    /// When the address of the collector is not a URI, or the certificates of the admin server cannot be
+    /// used.
+    fn subsystems(
+        self,
+        admin: AdminListeners,
+        state: &Arc<AdminState>,
+        recorder: &Arc<PrometheusRecorder>,
+        settings: &Settings,
+    ) -> Result<Vec<Subsystem>> {
+        let metrics = recorder.metrics();
+        let feed = Arc::new(Feed::default());
+        let (permissions, reload) = self.permissions;
+        let router =
+            pilotfish_admin::router(state.clone(), metrics.clone(), feed.clone(), VERSION, permissions);
+        state.shared.history().set_budget(settings.admin.history_bytes);
+        let (traces, exporter) = traces::open(settings.telemetry.as_ref(), recorder)?.unzip();
+        let servers = admin.subsystems(&settings.admin, self.ca.as_ref(), metrics, &router)?;
+        let others = [
+            history::subsystem(&state.shared, &state.fanout, recorder, traces),
+            answers(self.asked, state, router),
+            dashboard(state, metrics, feed),
+        ];
+        Ok(exporter.into_iter().chain(reload).chain(others).chain(servers).collect())
+    }
 }
 
 /// Returns the subsystems of which one replica does the work: writing status, exports and roots.
@@ -246,13 +253,6 @@ fn reloads(
     read.chain(secrets.map(WorkloadSecrets::subsystem))
 }
 
-fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem {
-    Subsystem::new("the admin server", StopOrder::First).task(|stop| async {
-        bound.run(pages, stop.requested()).await;
-        Ok(())
-    })
-}
-
 /// Returns the subsystem that answers tools over xDS.
 fn answers(asked: istioctl::Queue, state: &AdminState, pages: axum::Router) -> Subsystem {
     let (fanout, translator) = (state.fanout.clone(), state.translator.clone());
@@ -275,14 +275,16 @@ fn dashboard(state: &Arc<AdminState>, metrics: &Arc<Metrics>, feed: Arc<Feed>) -
 /// Returns the addresses of the listeners that always exist, and of webhooks.
 fn addresses(
     xds: &pilotfish_xds::Bound<Resources>,
-    admin: &pilotfish_admin::Bound,
+    admin: &AdminListeners,
     webhooks: Option<&Webhooks>,
     registration: Option<&Registration>,
 ) -> Addresses {
+    let (admin, secure_admin) = admin.addresses();
     Addresses {
         xds: xds.local_addr(),
         secure_xds: xds.secure_addr(),
-        admin: admin.address(),
+        admin,
+        secure_admin,
         webhooks: webhooks.map(Webhooks::address),
         registration: registration.map(Registration::address),
         eureka: registration.and_then(Registration::eureka_address),

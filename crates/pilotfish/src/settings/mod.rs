@@ -115,6 +115,8 @@ pub(crate) struct Settings {
     /// `None` where WorkloadEntries of workloads that connect are left alone.
     pub(crate) auto_registration: Option<AutoRegistrationSettings>,
     pub(crate) xds: XdsSettings,
+    /// File with issuers of JWTs.
+    pub(crate) jwt_rules: Option<PathBuf>,
     /// `None` where xDS is served in plaintext only.
     pub(crate) tls: Option<TlsSettings>,
     /// `None` where no certificates are signed.
@@ -166,6 +168,7 @@ impl ServeArgs {
         let audience = self.tls.token_audiences.first().map_or(AUDIENCE, String::as_str);
         let gateways = self.gateways.check(webhooks.as_ref(), audience, &mut check);
         let (has_tls, keeps_ca) = (self.tls.secure_xds_address.is_some(), self.ca.is_kept());
+        let has_ca = self.ca.is_wanted();
         let kept = match (self.ca.signs_own(), self.webhooks.webhook_address.is_some()) {
             (true, _) => Some(CertificateSource::Authority),
             (false, true) => Some(CertificateSource::Webhooks),
@@ -174,12 +177,17 @@ impl ServeArgs {
         let (data_folder, is_registration_wanted) =
             (self.registration.data_folder(), self.registration.is_wanted());
         let registration = self.registration.check(keeps_ca, &mut check);
+        let jwt_rules = self.tls.jwt_rules.clone();
+        if let Some(path) = &jwt_rules {
+            check.exists("--jwt-rules", path);
+        }
         let settings = Settings {
+            jwt_rules,
             eureka: self.eureka.check(registration.as_ref(), is_registration_wanted, &mut check),
             tls: self.tls.check(reads_cluster, kept, &mut check),
             ca: self.ca.check(has_tls, reads_cluster, data_folder, &mut check),
             xds: self.xds.check(&mut check),
-            admin: self.admin.check(&mut check),
+            admin: self.admin.check(reads_cluster, has_ca, &mut check),
             telemetry: self.telemetry.check(&mut check),
             remote_clusters: multi_cluster.remote,
             export_services: multi_cluster.export_services,

@@ -30,6 +30,10 @@ pub(crate) struct TlsArgs {
     /// Audiences for tokens of proxies: a token must have one of them; needs --kubernetes [default: istio-ca]
     #[arg(long, env = "PILOTFISH_TOKEN_AUDIENCES", value_name = "AUDIENCE", value_delimiter = ',')]
     pub(crate) token_audiences: Vec<String>,
+    /// Issuers of JWTs (YAML) that proxies, clients of registration, and of the admin API with --admin-rules,
+    /// prove their identity by: audiences, keys, and the claims that are namespace and service account
+    #[arg(long, env = "PILOTFISH_JWT_RULES", value_name = "FILE")]
+    pub(crate) jwt_rules: Option<PathBuf>,
 }
 
 /// Listener for xDS with TLS.
@@ -81,8 +85,8 @@ impl TlsArgs {
             check.exists(flag, path);
         }
         let certificate = self.certificate(address, kept, check);
-        if self.ca_cert_files.is_empty() && !reads_cluster {
-            let why = "it needs --ca-cert-file (client certificates) or --kubernetes (tokens)";
+        if self.ca_cert_files.is_empty() && !reads_cluster && self.jwt_rules.is_none() {
+            let why = "it needs --ca-cert-file (client certificates), --kubernetes or --jwt-rules (tokens)";
             check.wrong(ADDRESS, address, why);
         }
         let address = check.parse(ADDRESS, Some(address), parse::address);

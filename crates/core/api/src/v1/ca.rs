@@ -32,6 +32,15 @@ pub struct CaRotation {
     pub until: String,
 }
 
+/// Request for a rotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CaRotationRequest {
+    /// Longest validity of workload certificates that were or will be signed, in seconds: the duration of
+    /// each stage.
+    pub overlap_seconds: u64,
+}
+
 /// Part of a certificate in an authority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

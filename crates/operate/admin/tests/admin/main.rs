@@ -9,12 +9,13 @@ mod access;
 mod dashboard;
 mod plan;
 mod ready;
+mod roles;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use pilotfish_admin::{
     Abandoned, Access, ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations,
-    ProblemLines, WaitFor, WhyQuery, router,
+    Permissions, ProblemLines, WaitFor, WhyQuery, router,
 };
 use pilotfish_api as api;
 use pilotfish_api::v1::{self, Failure};
@@ -348,6 +349,11 @@ impl Operations for Fixture {
         Ok(v1::CertificateAuthority { source: "ca.pem".into(), signed: 7, ..Default::default() })
     }
 
+    async fn rotate_ca(&self, overlap: Duration) -> Result<v1::CaRotation, Failure> {
+        let stage = format!("distributing for {} s", overlap.as_secs());
+        Ok(v1::CaRotation { stage, until: TIME.into() })
+    }
+
     fn why_object(&self, object: &str) -> Result<v1::WhyObject, Failure> {
         Ok(v1::WhyObject { object: object.into(), ..v1::WhyObject::default() })
     }
@@ -400,9 +406,9 @@ fn routes(fixture: Fixture) -> axum::Router {
     routes_for(fixture, Access::ThisMachine)
 }
 
-fn routes_for(fixture: Fixture, access: Access) -> axum::Router {
+fn routes_for(fixture: Fixture, permissions: impl Into<Permissions>) -> axum::Router {
     let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
-    router(Arc::new(fixture), metrics, Arc::new(Feed::default()), "1.2.3", access)
+    router(Arc::new(fixture), metrics, Arc::new(Feed::default()), "1.2.3", permissions)
 }
 
 /// Status, content type and body of a reply.

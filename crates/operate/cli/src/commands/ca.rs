@@ -1,13 +1,15 @@
-//! `pilotfish ca status` and `pilotfish ca roots`: the certificate authority of a running control plane.
+//! `pilotfish ca`: the certificate authority of a running control plane.
 
 use super::shown::Shown;
+use crate::client::Connection;
 use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use pilotfish_api::counted;
-use pilotfish_api::v1::{CaRole, CertificateAuthority};
+use pilotfish_api::v1::{CaRole, CaRotation, CaRotationRequest, CertificateAuthority};
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Shows the certificate authority of a running control plane, once or repeatedly. The exit code is 1 if
 /// newer key and certificates cannot be used.
@@ -28,6 +30,17 @@ pub async fn show_status(shown: &Shown) -> Result<ExitCode, CliError> {
 /// If the request fails, or no certificates are signed.
 pub async fn show_roots(shown: &Shown) -> Result<ExitCode, CliError> {
     shown.one("ca", &[], |authority: &CertificateAuthority, _| authority.roots.clone()).await
+}
+
+/// Begins a rotation of the root at a running control plane, which takes the role of an admin. Returns the
+/// end of its first stage.
+///
+/// # Errors
+/// If the request fails, or the rotation cannot begin.
+pub async fn rotate(connection: &Connection, overlap: Duration) -> Result<String, CliError> {
+    let request = CaRotationRequest { overlap_seconds: overlap.as_secs() };
+    let rotation: CaRotation = connection.client().post("ca/rotate", &request).await?;
+    Ok(rotation.until)
 }
 
 fn status(authority: &CertificateAuthority, screen: &Screen) -> String {
@@ -63,7 +76,7 @@ fn status(authority: &CertificateAuthority, screen: &Screen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_api::v1::{CaCertificate, CaRotation};
+    use pilotfish_api::v1::CaCertificate;
 
     #[test]
     fn status_names_source_rotation_and_certificates() {

@@ -70,7 +70,7 @@ pub enum Commands {
     Why(Box<why::Why>),
 }
 
-pub use ca::{show_roots as show_ca_roots, show_status as show_ca_status};
+pub use ca::{rotate as rotate_ca, show_roots as show_ca_roots, show_status as show_ca_status};
 /// Shows the registries of a running control plane.
 pub use registries::show as show_registries;
 pub use shown::Shown;

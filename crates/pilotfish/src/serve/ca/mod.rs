@@ -22,7 +22,6 @@ use arc_swap::ArcSwap;
 use files::{AuthorityFiles, AuthorityTexts};
 use issuer::Issuer;
 use pilotfish_admin::Metrics;
-use pilotfish_api::v1::CertificateAuthority;
 use pilotfish_ca::{Lifetimes, Rotation, Serving};
 use pilotfish_kube_writer::signing_requests::SigningRequests;
 use pilotfish_runtime::FileReader;
@@ -54,6 +53,8 @@ pub(crate) struct Ca {
     serving: Option<Arc<Serving>>,
     lifetimes: Lifetimes,
     standing: ArcSwap<Standing>,
+    /// Files or Secrets, for rotations.
+    source: AuthoritySource,
     /// DNS names and addresses of this process.
     names: BTreeSet<String>,
     metrics: Arc<Metrics>,
@@ -143,6 +144,7 @@ impl Ca {
             lifetimes: own.lifetimes,
             standing: ArcSwap::from_pointee(Standing::of(&texts, signer.as_ref())),
             signer,
+            source: source.clone(),
             names,
             metrics: metrics.clone(),
         };
@@ -167,11 +169,6 @@ impl Ca {
     /// Returns the roots in PEM, now and when they change.
     pub(crate) fn follow(&self) -> watch::Receiver<Arc<str>> {
         self.roots.subscribe()
-    }
-
-    /// Returns the state of the authority for operators.
-    pub(crate) fn view(&self) -> CertificateAuthority {
-        view::view(&self.authority.load(), &self.standing.load(), self.metrics.ca.signed.get())
     }
 
     /// Returns the certificate of this process, if the authority signs one.

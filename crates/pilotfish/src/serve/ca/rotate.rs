@@ -1,8 +1,12 @@
-//! Beginning of a rotation, by those who may write the file or the Secret of the authority.
+//! Beginning of a rotation: by those who may write the file or the Secret of the authority, or by a request
+//! to the admin API.
 
 use super::files::AuthorityFiles;
 use super::source::{AuthoritySecrets, AuthoritySource};
+use super::{Ca, view};
 use anyhow::{Context, Result};
+use pilotfish_admin_state::{AuthorityOperations, Rotating};
+use pilotfish_api::v1::{CaRotation, CertificateAuthority};
 use pilotfish_control_plane::control::time;
 use pilotfish_kube::client::Client;
 use std::path::Path;
@@ -13,7 +17,8 @@ use std::time::{Duration, SystemTime};
 /// # Errors
 /// When it cannot be read or written, or is being rotated.
 pub(crate) async fn file(folder: &Path, overlap: Duration, now: SystemTime) -> Result<String> {
-    begin(&AuthoritySource::Files(AuthorityFiles::kept_in(folder)), overlap, now).await
+    let source = AuthoritySource::Files(AuthorityFiles::kept_in(folder));
+    Ok(begin(&source, overlap, now).await?.until)
 }
 
 /// Begins a rotation of the self-signed authority of a cluster, and returns the end of its first stage.
@@ -26,11 +31,25 @@ pub(crate) async fn secret(
     overlap: Duration,
     now: SystemTime,
 ) -> Result<String> {
-    begin(&AuthoritySource::Secrets(AuthoritySecrets::existing(client, namespace)), overlap, now).await
+    let source = AuthoritySource::Secrets(AuthoritySecrets::existing(client, namespace));
+    Ok(begin(&source, overlap, now).await?.until)
 }
 
-async fn begin(source: &AuthoritySource, overlap: Duration, now: SystemTime) -> Result<String> {
+impl AuthorityOperations for Ca {
+    fn view(&self) -> CertificateAuthority {
+        view::view(&self.authority.load(), &self.standing.load(), self.metrics.ca.signed.get())
+    }
+
+    fn rotate(&self, overlap: Duration) -> Rotating<'_> {
+        Box::pin(async move {
+            let begun = begin(&self.source, overlap, SystemTime::now()).await;
+            begun.map_err(|error| format!("{error:#}"))
+        })
+    }
+}
+
+async fn begin(source: &AuthoritySource, overlap: Duration, now: SystemTime) -> Result<CaRotation> {
     let begun = source.change(|state| Ok(Some(state.begin(overlap, now)?))).await?;
     let rotation = begun.and_then(|state| state.rotation).context("the rotation has not begun")?;
-    Ok(time(rotation.until))
+    Ok(CaRotation { stage: rotation.stage().to_owned(), until: time(rotation.until) })
 }

@@ -18,7 +18,7 @@ use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::trust_domain;
 use pilotfish_eureka_api::EurekaApi;
-use pilotfish_identity::Tls;
+use pilotfish_identity::{Authenticator, Tls};
 use pilotfish_registration::{Registrar, RegistrarDriver, RegistrarSettings, Store, StoreEvents};
 use pilotfish_registration_checks::{
     CheckFeed, CheckHandle, CheckRunner, CheckSettings, checks, report_checks,
@@ -54,6 +54,7 @@ impl Registration {
         registries: &mut Registries,
         shared: &Arc<Shared>,
         recorder: &Arc<PrometheusRecorder>,
+        jwt: &[Arc<dyn Authenticator>],
     ) -> Result<Option<Self>> {
         let Some(own) = &settings.registration else { return Ok(None) };
         let (store, events) = open_store(&own.store).await?;
@@ -73,6 +74,7 @@ impl Registration {
             domain: domain.to_string(),
             mesh: Arc::new(PublishedMesh(shared.clone())),
             version: super::VERSION.to_owned(),
+            authenticators: jwt.to_vec(),
             ..ServerSettings::new(address)
         };
         let bound =

@@ -17,7 +17,9 @@ use pilotfish_admin_state::PrometheusRecorder;
 use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::resources::TokenAuthenticator;
 use pilotfish_identity::{Authenticator, ServerCertificate, Tls};
+use pilotfish_kube::remote::RemoteClients;
 use pilotfish_kube::token_review::TokenReviewer;
+use pilotfish_kube_writer::auto_registration::WorldNow;
 use pilotfish_runtime::FileReader;
 use pilotfish_xds::{Recorder, TlsListenerConfig, UnaryMethod};
 use std::sync::Arc;
@@ -58,10 +60,10 @@ pub(crate) fn of_files(
 pub(crate) fn open(
     settings: &Settings,
     sources: &Sources,
-    webhooks: Option<&Webhooks>,
-    service: Option<Arc<CaService>>,
+    (service, webhooks): (Option<Arc<CaService>>, Option<&Webhooks>),
     shared: &Arc<Shared>,
     recorder: &Arc<PrometheusRecorder>,
+    jwt: &[Arc<dyn Authenticator>],
 ) -> Result<Option<(TlsListenerConfig, Reload)>> {
     let Some(secure) = &settings.tls else { return Ok(None) };
     let ca = service.as_ref().map(|service| service.ca());
@@ -80,7 +82,9 @@ pub(crate) fn open(
     let files = Files::of(&secure.certificate, &secure.authorities).with_authority(ca.cloned());
     let refused = recorder.metrics().secure.files_refused.clone();
     let (tls, reload) = of_files("xDS", files, kept, pilotfish_xds::ALPN, refused)?;
-    let authenticators = authenticators(secure, settings, sources, shared, recorder.clone());
+    let reviews = authenticators(secure, settings, sources, shared, recorder.clone());
+    // Offline before a request to an API server.
+    let authenticators = jwt.iter().cloned().chain(reviews).collect();
     let methods = service.into_iter().map(|service| service as Arc<dyn UnaryMethod>).collect();
     Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators, methods }, reload)))
 }
@@ -95,9 +99,26 @@ fn authenticators(
     let Some((client, remote)) = sources.clients() else { return Vec::new() };
     let own = (settings.registries.settings.cluster.to_string().into(), client);
     let reviewer = TokenReviewer::new(own, remote, secure.audiences.clone());
+    let world = world_of(shared);
+    vec![Arc::new(TokenAuthenticator::new(reviewer, world, Some(recorder)))]
+}
+
+/// Returns the authenticator of service accounts of the own cluster; `None` if no cluster is read.
+pub(crate) fn own_accounts(
+    audiences: Vec<String>,
+    settings: &Settings,
+    sources: &Sources,
+    shared: &Arc<Shared>,
+) -> Option<Arc<dyn Authenticator>> {
+    let (client, _) = sources.clients()?;
+    let own = (settings.registries.settings.cluster.to_string().into(), client);
+    let reviewer = TokenReviewer::new(own, RemoteClients::default(), audiences);
+    Some(Arc::new(TokenAuthenticator::new(reviewer, world_of(shared), None)))
+}
+
+fn world_of(shared: &Arc<Shared>) -> WorldNow {
     let shared = shared.clone();
-    let world = Arc::new(move || shared.world());
-    vec![Arc::new(TokenAuthenticator::new(reviewer, world, recorder))]
+    Arc::new(move || shared.world())
 }
 
 impl Reload {
