@@ -13,7 +13,8 @@ use pilotfish_testkit::real::{
     free_port,
 };
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

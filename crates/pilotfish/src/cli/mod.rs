@@ -303,7 +303,8 @@ async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
     let args = args.with_file()?;
     wait_for(args.sources.awaited()).await;
     let bound = Box::pin(Bound::bind(args.check(table)?)).await?;
-    let Addresses { xds, secure_xds, admin, secure_admin, webhooks, registration, eureka } = bound.addresses();
+    let Addresses { xds, secure_xds, admin, secure_admin, webhooks, registration, eureka } =
+        bound.addresses();
     let [secure_xds, secure_admin, webhooks, registration, eureka] =
         [secure_xds, secure_admin, webhooks, registration, eureka]
             .map(|address| address.map(tracing::field::display));
