@@ -235,8 +235,8 @@ impl WorkloadSecrets {
         changed.announce();
     }
 
-    /// Follows the authority in force: announces changed roots, and has all certificates made again if it signs
-    /// with another certificate or chain.
+    /// Follows the authority in force: announces changed roots, and has all certificates made again if it
+    /// signs with another certificate or chain.
     pub(super) fn follow_authority(&self, now: Instant) {
         let authority = self.service.ca().authority.load_full();
         let mut clients = self.clients.lock();
