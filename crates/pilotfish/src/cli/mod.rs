@@ -199,11 +199,7 @@ impl Cli {
             }
             Command::Registries(registries) => good(registries.run(&table, &mut out)),
             Command::Ca(ca) => run_to(async { ca.run(out).await }),
-            Command::Certificates(certificates) => {
-                self.logging.start(std::io::stderr())?;
-                drop(out);
-                run_to(async { Box::pin(certificates.run(stop_signal()?)).await })
-            }
+            Command::Certificates(certificates) => keep(*certificates, &self.logging, out),
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
             Command::Replay(replay) => replay.run(),
             Command::IstioIptables(iptables) => good(iptables.run(&mut out)),
@@ -233,6 +229,13 @@ impl Cli {
             }
         }
     }
+}
+
+/// Keeps certificates until a signal. `out` is the locked stdout.
+fn keep(certificates: Certificates, logging: &Logging, out: impl Write) -> Result<ExitCode> {
+    logging.start(std::io::stderr())?;
+    drop(out);
+    run_to(async { Box::pin(certificates.run(stop_signal()?)).await })
 }
 
 /// Prints a bootstrap, and its warnings to stderr.

@@ -142,7 +142,7 @@ impl AuthorityClient {
 }
 
 /// Reads the token of a file as the value of a header.
-fn bearer(path: &PathBuf) -> Result<MetadataValue<Ascii>> {
+fn bearer(path: &Path) -> Result<MetadataValue<Ascii>> {
     let mut file = SecretFile::new(path);
     file.read().context("--xds-token-file")?;
     let token = file.content().and_then(|content| content.as_str()).map(str::trim);
