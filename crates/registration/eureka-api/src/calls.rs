@@ -82,8 +82,8 @@ impl EurekaApi {
         client.write(&key, build).await.map(|_| ())
     }
 
-    /// Renews a lease. Not found asks the client to register again: the instance is unknown, or its client has
-    /// changed it since.
+    /// Renews a lease. Not found asks the client to register again: the instance is unknown, or its client
+    /// has changed it since.
     pub(crate) async fn heartbeat(
         &self,
         client: &AdapterClient,
@@ -136,8 +136,8 @@ impl EurekaApi {
     }
 }
 
-/// Returns the registration to write: a client's, with the status of an operator that it does not know, unless
-/// a later one is known.
+/// Returns the registration to write: a client's, with the status of an operator that it does not know,
+/// unless a later one is known.
 fn newer(given: Registered, known: Option<Registered>) -> Registered {
     let Some(known) = known else { return given };
     if known.dirty().zip(given.dirty()).is_some_and(|(known, given)| given < known) {

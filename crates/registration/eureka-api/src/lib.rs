@@ -6,8 +6,8 @@
 //!                     answer ◀─ Catalog (changes of three minutes) ◀─ directory
 //! ```
 //!
-//! A registration keeps the client's document in its metadata, so every Pilotfish on the store answers with it.
-//! The catalog is derived from the directory alone and can be dropped at any time.
+//! A registration keeps the client's document in its metadata, so every Pilotfish on the store answers with
+//! it. The catalog is derived from the directory alone and can be dropped at any time.
 
 mod answer;
 mod calls;

@@ -6,8 +6,8 @@
 //!                                                                              └─▶ Registrar
 //! ```
 //!
-//! With an [`Adapter`], a listener speaks the protocol of another product instead, behind the same identities,
-//! rules and limits.
+//! With an [`Adapter`], a listener speaks the protocol of another product instead, behind the same
+//! identities, rules and limits.
 //!
 //! Secure by default: without TLS it listens on loopback only; with tokens or TLS, clients must authenticate;
 //! with rules, everything that they do not allow is denied. All resources that a client can use are limited:
