@@ -6,7 +6,7 @@ use minijinja::context;
 use pilotfish_config::gateway_api::{ManagedGateway, ManagedPort};
 use pilotfish_config::is_object_name;
 use pilotfish_model::{Kind, ObjectKey, Revision};
-use pilotfish_webhook::inject::Workload;
+use pilotfish_webhook::inject::{STATUS_PORT, Workload};
 use pilotfish_webhook::{YamlTemplate, YamlTemplateError};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -107,7 +107,13 @@ impl GatewayTemplate {
         }
         let labels = pod_labels(gateway);
         let of_workload = labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let workload = Workload { labels: &of_workload, name: &gateway.name, interception: "NONE" };
+        let workload = Workload {
+            labels: &of_workload,
+            name: &gateway.name,
+            interception: "NONE",
+            status_port: STATUS_PORT,
+            probes: &[],
+        };
         let bootstrap = (self.bootstrap)(&workload).ok_or(RenderError::NoAuthorities)?;
         self.objects(gateway, &bootstrap)
     }

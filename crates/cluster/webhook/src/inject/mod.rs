@@ -20,7 +20,7 @@ pub mod traffic;
 pub use document::{InjectError, Injected, inject_documents};
 pub use json::{Fields, Json};
 pub use patch::{Step, diff};
-pub use probes::{Check, Probe};
+pub use probes::{Check, Probe, STATUS_PORT};
 pub use rules::Left;
 pub use template::{DEFAULT as DEFAULT_TEMPLATE, TemplateError};
 

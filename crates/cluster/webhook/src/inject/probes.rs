@@ -11,8 +11,8 @@ use super::json::{Fields, Json};
 use serde_json::Number;
 use std::collections::BTreeMap;
 
-/// Default port of the sidecar for rewritten probes.
-const STATUS_PORT: u16 = 15020;
+/// Default port of a sidecar for rewritten probes.
+pub const STATUS_PORT: u16 = 15020;
 /// Annotation with another port, 0 for none.
 pub(super) const STATUS_PORT_ANNOTATION: &str = "status.sidecar.istio.io/port";
 /// Value for Pods without that annotation.

@@ -3,7 +3,7 @@ use super::messages::{IstioCertificateRequest, IstioCertificateResponse};
 use super::service::{ADDRESS_CERTIFICATES, IDENTITY_CERTIFICATES};
 use super::*;
 use crate::settings::{CaArgs, RegistrationArgs, ServeArgs, SourceArgs, TlsArgs};
-use pilotfish_admin_state::PrometheusRecorder;
+use pilotfish_admin_state::{AuthorityOperations, PrometheusRecorder};
 use pilotfish_ca::SelfSigned;
 use pilotfish_control_plane::control::Shared;
 use pilotfish_identity::spiffe_ids;
