@@ -59,8 +59,9 @@ impl AdminListeners {
         let Some((bound, own)) = self.secure.zip(settings.secure.as_ref()) else { return Ok(all) };
         let kept = match &own.certificate {
             CertificateSource::Authority => {
-                let ca = ca.context("--secure-admin-address: no certificate authority")?;
-                Some(ServerCertificate::resolved_by(ca.serving()))
+                let own = ca.and_then(|ca| ca.serving());
+                let own = own.context("--secure-admin-address: no certificate of an authority")?;
+                Some(ServerCertificate::resolved_by(own))
             }
             CertificateSource::Files { .. } | CertificateSource::Webhooks => None,
         };

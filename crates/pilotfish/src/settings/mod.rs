@@ -49,6 +49,7 @@ use crate::serve::webhooks::WebhookSettings;
 use check::Check;
 use clap::Args;
 use pilotfish_model::Switches;
+use pilotfish_node::injection::AUDIENCE;
 use pilotfish_registry::RegistryTable;
 use pilotfish_runtime::read_regular_text;
 use std::path::PathBuf;
@@ -168,8 +169,8 @@ impl ServeArgs {
         let audience = self.tls.token_audiences.first().map_or(AUDIENCE, String::as_str);
         let gateways = self.gateways.check(webhooks.as_ref(), audience, &mut check);
         let (has_tls, keeps_ca) = (self.tls.secure_xds_address.is_some(), self.ca.is_kept());
-        let has_ca = self.ca.is_wanted();
-        let kept = match (self.ca.signs_own(), self.webhooks.webhook_address.is_some()) {
+        let has_ca = self.ca.signs_own();
+        let kept = match (has_ca, self.webhooks.webhook_address.is_some()) {
             (true, _) => Some(CertificateSource::Authority),
             (false, true) => Some(CertificateSource::Webhooks),
             (false, false) => None,

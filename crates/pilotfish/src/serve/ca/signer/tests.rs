@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use kube::client::{Body, Client};
 use pilotfish_admin::Metrics;
-use pilotfish_admin_state::PrometheusRecorder;
+use pilotfish_admin_state::{AuthorityOperations, PrometheusRecorder};
 use pilotfish_ca::{Authority, AuthorityPem, CertificateRequest, SelfSigned, WorkloadKey};
 use pilotfish_control_plane::control::Shared;
 use pilotfish_identity::{Pem, WorkloadId};
