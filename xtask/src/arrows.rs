@@ -221,8 +221,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-jwt",
-        never: &["axum", "notify", "prost"],
-        never_named: &["h2", "hyper", "tonic"],
+        never: &["notify", "prost"],
+        never_named: &["axum", "h2", "hyper", "tonic"],
     },
     // hyper includes HTTP/2 as soon as one crate of the workspace enables it.
     Rule {

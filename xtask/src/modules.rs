@@ -15,6 +15,7 @@ type Table = &'static [(&'static str, &'static [&'static str])];
 
 const PUBLIC: Table = &[
     ("pilotfish", &["cli"]),
+    ("pilotfish-access", &[]),
     ("pilotfish-admin", &[]),
     ("pilotfish-admin-state", &["istioctl"]),
     ("pilotfish-admission", &[]),
@@ -44,11 +45,22 @@ const PUBLIC: Table = &[
     ("pilotfish-explain", &[]),
     ("pilotfish-files", &[]),
     ("pilotfish-fuzz", &[]),
+    ("pilotfish-gateway-deployer", &[]),
     ("pilotfish-identity", &[]),
+    ("pilotfish-jwt", &[]),
     ("pilotfish-kube", &["access_review", "client", "remote", "request", "token_review", "watch"]),
     (
         "pilotfish-kube-writer",
-        &["auto_registration", "ca_roots", "ca_secret", "events", "lease", "service_exports", "status"],
+        &[
+            "auto_registration",
+            "ca_roots",
+            "ca_secret",
+            "events",
+            "lease",
+            "service_exports",
+            "signing_requests",
+            "status",
+        ],
     ),
     ("pilotfish-listener", &[]),
     (

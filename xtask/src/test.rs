@@ -55,7 +55,8 @@ struct Run {
     only: Vec<String>,
     passed: u64,
     failed: u64,
-    /// Failed tests with the first lines of what each says, for the end of the output: logs are cut there last.
+    /// Failed tests with the first lines of what each says, for the end of the output: logs are cut there
+    /// last.
     failures: Vec<String>,
     rows: Vec<(&'static str, bool, Duration)>,
 }

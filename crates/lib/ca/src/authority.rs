@@ -1,5 +1,6 @@
 //! The authority: a key, the certificates that lead from it to the roots, and signing.
 
+use crate::error::certificate_error;
 use crate::key::AuthorityKey;
 use crate::revocation::Revocations;
 use crate::verification::verify;
@@ -318,10 +319,6 @@ fn check_signing(
     }
     let is_self_signed = parsed.subject() == parsed.issuer() && parsed.verify_signature(None).is_ok();
     Ok((is_self_signed, expiry(der).map_err(|reason| fail(&reason))?))
-}
-
-pub(crate) fn certificate_error(origin: &str, reason: String) -> AuthorityError {
-    AuthorityError::Certificate { origin: origin.to_owned(), reason }
 }
 
 pub(crate) fn certificates_in(pem: Pem<'_>) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {

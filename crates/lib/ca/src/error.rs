@@ -63,6 +63,10 @@ pub enum AuthorityError {
     Create(String),
 }
 
+pub(crate) fn certificate_error(origin: &str, reason: String) -> AuthorityError {
+    AuthorityError::Certificate { origin: origin.to_owned(), reason }
+}
+
 /// A certificate request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {

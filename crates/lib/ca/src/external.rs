@@ -1,8 +1,7 @@
 //! Authority of which only the roots are known: others sign.
 
-use crate::authority::{
-    CertificateInfo, CertificateRole, certificate_error, certificates_in, expiry, pem_of,
-};
+use crate::authority::{CertificateInfo, CertificateRole, certificates_in, expiry, pem_of};
+use crate::error::certificate_error;
 use crate::issued::{IssuedCertificate, IssuedChain};
 use crate::{AuthorityError, CertificateRequest, IssuedError};
 use pilotfish_identity::{Pem, WorkloadId};
@@ -39,8 +38,8 @@ impl ExternalAuthority {
     /// Checks a chain in PEM that the signer returned for a request.
     ///
     /// # Errors
-    /// When it is for another key or identity, is valid for longer than `longest`, or does not verify with the
-    /// roots.
+    /// When it is for another key or identity, is valid for longer than `longest`, or does not verify with
+    /// the roots.
     pub fn check(
         &self,
         request: &CertificateRequest,

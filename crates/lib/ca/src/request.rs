@@ -39,7 +39,8 @@ impl CertificateRequest {
         Self::read(text, |_| Ok(()))
     }
 
-    /// Parses a request that others sign as it is: it must hold this identity, and no other name or extension.
+    /// Parses a request that others sign as it is: it must hold this identity, and no other name or
+    /// extension.
     ///
     /// # Errors
     /// As [`from_pem`](Self::from_pem), and when it claims anything else.

@@ -1,7 +1,7 @@
 //! Revocation lists of an authority (`ca-crl.pem`).
 
 use crate::AuthorityError;
-use crate::authority::certificate_error;
+use crate::error::certificate_error;
 use pilotfish_identity::Pem;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;

@@ -4,7 +4,8 @@
 //! create ─▶ approve ─▶ read until it is signed ─▶ delete
 //! ```
 //!
-//! The request is deleted in each case: after an answer, a refusal, and a timeout, and if the client has gone.
+//! The request is deleted in each case: after an answer, a refusal, and a timeout, and if the client has
+//! gone.
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
