@@ -113,8 +113,9 @@ impl Planner {
         let before = match object {
             Some(object) => {
                 let new = gateway_of(&id, &object);
-                let before = self.stored.insert(id.clone(), object);
-                new.or_else(|| before.and_then(|before| gateway_of(&id, &before)))
+                let before = self.stored.get(&id).and_then(|before| gateway_of(&id, before));
+                self.stored.insert(id, object);
+                new.or(before)
             }
             None => self.stored.remove(&id).and_then(|before| gateway_of(&id, &before)),
         };

@@ -258,19 +258,9 @@ impl Metrics {
             changes: ChangeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
             ca: CaMetrics::new(r)?,
-            admin_tls_files_refused: r.gauge(
-                "pilotfish_admin_tls_files_refused",
-                "1 while TLS files of the admin API cannot be used and those before stay in force",
-            )?,
-            admin_access_refused: r.gauge(
-                "pilotfish_admin_access_refused",
-                "1 while tokens or rules of the admin API cannot be used and those before stay in force",
-            )?,
-            spans: r.counters(
-                "pilotfish_otlp_spans_total",
-                "Spans of traces, by what became of them",
-                &["result"],
-            )?,
+            admin_tls_files_refused: r.gauge("pilotfish_admin_tls_files_refused", ADMIN_TLS_FILES)?,
+            admin_access_refused: r.gauge("pilotfish_admin_access_refused", ADMIN_ACCESS)?,
+            spans: r.counters("pilotfish_otlp_spans_total", SPANS, &["result"])?,
             log_lines_dropped: r.counter("pilotfish_log_lines_dropped", LOG_LINES)?,
             webhooks: WebhookMetrics::new(r)?,
             registries: Registries::new(r)?,
@@ -353,6 +343,11 @@ impl Metrics {
     }
 }
 
+const ADMIN_TLS_FILES: &str =
+    "1 while TLS files of the admin API cannot be used and those before stay in force";
+const ADMIN_ACCESS: &str =
+    "1 while tokens or rules of the admin API cannot be used and those before stay in force";
+const SPANS: &str = "Spans of traces, by what became of them";
 const LOG_LINES: &str = "Lines of the log that were dropped because it was not read in time or not writable";
 const LAG: &str = "Seconds since the product of a registry last answered well";
 

@@ -95,12 +95,12 @@ impl RoleRules {
         }
         let mut rules = Self::default();
         for (index, entry) in file.rules.into_iter().enumerate() {
-            rules.add(entry).map_err(|error| format!("rules[{index}]: {error}"))?;
+            rules.add(&entry).map_err(|error| format!("rules[{index}]: {error}"))?;
         }
         Ok(rules)
     }
 
-    fn add(&mut self, entry: Entry) -> Result<(), String> {
+    fn add(&mut self, entry: &Entry) -> Result<(), String> {
         let role = Option::<Role>::from(entry.role);
         if entry.identities.is_empty() {
             return Err("identities: there are none".to_owned());

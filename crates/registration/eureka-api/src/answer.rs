@@ -77,11 +77,14 @@ fn respond(body: AdapterBody, form: Form) -> Response<AdapterBody> {
     response
 }
 
+/// Instances of an application.
+type Instances = std::vec::IntoIter<(Action, Arc<Entry>)>;
+
 /// Parts of a list of applications.
 struct Parts {
     form: Form,
     /// The instances of the current application that are left; true before its first one.
-    open: Option<(std::vec::IntoIter<(Action, Arc<Entry>)>, bool)>,
+    open: Option<(Instances, bool)>,
     apps: <Applications as IntoIterator>::IntoIter,
     is_first: bool,
 }
