@@ -3,7 +3,8 @@
 //! An HTTP probe is a route to the program's port. Envoy accepts connections before it knows that the program
 //! does, so TCP and gRPC probes are answered from active health checks of a cluster.
 //!
-//! Only the paths of probes are served: the listener needs no certificate.
+//! Only the requests of probes are served, GET of their paths without a query: the listener needs no
+//! certificate.
 
 use super::{CONNECTION_MANAGER, ROUTER, address, pod_listener, stats};
 use pilotfish_webhook::inject::{Check, Probe, Workload};
@@ -59,16 +60,20 @@ fn cluster_name(probe: &Probe) -> String {
 }
 
 /// Routes of an HTTP probe. Unless the probe has a header `Host`, the program gets its own address in it, as
-/// from a kubelet; the family of that address is known from the request.
+/// from a kubelet; the family of that address is known from the request. Kubelets would follow a `Location`
+/// of the program to Envoy's port; a redirect without one counts as success.
 fn routes(probe: &Probe) -> Vec<Value> {
     let Check::Http { path, headers, .. } = &probe.check else { return Vec::new() };
     let has = |name: &str| headers.iter().any(|header| header == name);
+    let own = probe.path();
+    let exact = |name: &str, value: &str| json!({"name": name, "string_match": {"exact": value}});
     let mut route = json!({
-        "match": {"path": probe.path()},
+        "match": {"path": own, "headers": [exact(":method", "GET"), exact(":path", &own)]},
         "route": {
             "cluster": cluster_name(probe), "prefix_rewrite": literal(path),
             "timeout": format!("{}s", probe.timeout),
         },
+        "response_headers_to_remove": ["location"],
     });
     if !has("x-forwarded-proto") {
         route["request_headers_to_remove"] = json!(["x-forwarded-proto"]);
@@ -77,7 +82,9 @@ fn routes(probe: &Probe) -> Vec<Value> {
         return vec![route];
     }
     let mut ipv6 = route.clone();
-    ipv6["match"]["headers"] = json!([{"name": ":authority", "string_match": {"prefix": "["}}]);
+    if let Some(headers) = ipv6["match"]["headers"].as_array_mut() {
+        headers.push(json!({"name": ":authority", "string_match": {"prefix": "["}}));
+    }
     ipv6["route"]["host_rewrite_literal"] = json!(format!("[$(POD_IP)]:{}", probe.port));
     route["route"]["host_rewrite_literal"] = json!(format!("$(POD_IP):{}", probe.port));
     vec![ipv6, route]
@@ -133,9 +140,12 @@ fn cluster(probe: &Probe, interception: &str) -> Value {
                 "explicit_http_config": {"http_protocol_options": {}},
             }));
             if *is_tls {
-                // Kubelets verify no certificate either.
-                cluster["transport_socket"] =
-                    json!({"name": "envoy.transport_sockets.tls", "typed_config": {"@type": TLS}});
+                // Kubelets verify no certificate either. Envoy's clients speak TLS 1.2 at most by default.
+                let context = json!({"tls_params": {"tls_maximum_protocol_version": "TLSv1_3"}});
+                cluster["transport_socket"] = json!({
+                    "name": "envoy.transport_sockets.tls",
+                    "typed_config": {"@type": TLS, "common_tls_context": context},
+                });
             }
         }
         Check::Tcp => cluster["health_checks"] = json!([health_check(probe, "tcp_health_check", &json!({}))]),

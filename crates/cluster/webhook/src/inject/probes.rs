@@ -21,6 +21,8 @@ pub(super) const STATUS_PORT_VALUE: &str = "statusPort";
 const REWRITE_ANNOTATION: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 /// Value for Pods without that annotation.
 pub(super) const REWRITE_VALUE: &str = "rewriteAppHTTPProbe";
+/// Value that is `false` if the sidecar starts after all init containers.
+const NATIVE_VALUE: &str = "nativeSidecar";
 /// Ports of the sidecar itself, which need no mutual TLS.
 const OWN_PORTS: [u16; 2] = [15021, 15090];
 /// Maximum number of rewritten probes. All are in one argument of the sidecar, which Linux limits to 128 KiB.
@@ -128,7 +130,11 @@ impl Rewrite {
         if this.port == 0 || !own.and_then(|text| switch(text)).unwrap_or(is_on) {
             return this;
         }
-        for list in ["containers", "initContainers"] {
+        // The probes of init containers are made before a sidecar that is none of them starts.
+        let is_native = values.get(NATIVE_VALUE).is_none_or(|text| text != "false");
+        let lists: &[&'static str] =
+            if is_native { &["containers", "initContainers"] } else { &["containers"] };
+        for &list in lists {
             let containers = pod.at(&["spec", list]).map(Json::items).unwrap_or_default();
             for (index, container) in containers.iter().enumerate() {
                 this.add_container(container, list, index);

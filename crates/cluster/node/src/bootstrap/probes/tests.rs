@@ -30,7 +30,9 @@ fn http_probes_of_a_port_share_its_cluster_and_keep_the_requests_of_kubelets() {
     let (listener, clusters) = built(&probes, "NONE");
     let names: Vec<_> = clusters.iter().map(|cluster| cluster["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["probe-http-8080", "probe-https-8080"]);
-    assert!(clusters[0].get("transport_socket").is_none() && clusters[1].get("transport_socket").is_some());
+    let highest = "/transport_socket/typed_config/common_tls_context/tls_params/tls_maximum_protocol_version";
+    assert!(clusters[0].get("transport_socket").is_none());
+    assert_eq!(clusters[1].pointer(highest), Some(&json!("TLSv1_3")));
     assert!(clusters.iter().all(|cluster| cluster.get("upstream_bind_config").is_none()));
     let listener = listener.unwrap();
     assert_eq!(listener["address"]["socket_address"]["port_value"], 15020);
@@ -41,6 +43,12 @@ fn http_probes_of_a_port_share_its_cluster_and_keep_the_requests_of_kubelets() {
     };
     let paths = texts("/match/path");
     assert_eq!(paths[0], "/app-health/a/readyz");
+    assert_eq!(texts("/match/headers/0/name"), [":method"; 5]);
+    assert_eq!(texts("/match/headers/0/string_match/exact"), ["GET"; 5]);
+    assert_eq!(texts("/match/headers/1/name"), [":path"; 5]);
+    assert_eq!(texts("/match/headers/1/string_match/exact"), paths, "without a query");
+    assert_eq!(texts("/match/headers/2/string_match/prefix"), ["[", "", "", "[", ""]);
+    assert_eq!(texts("/response_headers_to_remove/0"), ["location"; 5]);
     assert_eq!(
         texts("/route/prefix_rewrite"),
         ["/ready?x=$$(HOME)", "/ready?x=$$(HOME)", "/live", "/", "/"],

@@ -133,4 +133,6 @@ fn native_sidecars_are_probed_too_and_the_number_of_probes_is_limited() {
     let pod = json!({"spec": {"initContainers": [container(7)]}});
     let pod: Json = serde_json::from_value(pod).unwrap();
     assert_eq!(Rewrite::of(&pod, &BTreeMap::new(), &BTreeMap::new()).probes[0].container, "c7");
+    let values = BTreeMap::from([(NATIVE_VALUE.to_owned(), "false".to_owned())]);
+    assert!(Rewrite::of(&pod, &BTreeMap::new(), &values).probes.is_empty(), "they start before the sidecar");
 }
