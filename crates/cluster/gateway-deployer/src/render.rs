@@ -97,6 +97,14 @@ impl GatewayTemplate {
     /// # Errors
     /// If the template or the parameters of the Gateway are invalid.
     pub fn render(&self, gateway: &ManagedGateway) -> Result<Vec<Manifest>, RenderError> {
+        self.objects(gateway, &self.bootstrap_of(gateway)?)
+    }
+
+    /// Builds the bootstrap of a gateway's Envoy.
+    ///
+    /// # Errors
+    /// If the Gateway can have no objects, or the authorities are not known yet.
+    pub(crate) fn bootstrap_of(&self, gateway: &ManagedGateway) -> Result<Value, RenderError> {
         if gateway.uid.is_empty() {
             return Err(RenderError::NoOwner);
         }
@@ -114,11 +122,18 @@ impl GatewayTemplate {
             status_port: STATUS_PORT,
             probes: &[],
         };
-        let bootstrap = (self.bootstrap)(&workload).ok_or(RenderError::NoAuthorities)?;
-        self.objects(gateway, &bootstrap)
+        (self.bootstrap)(&workload).ok_or(RenderError::NoAuthorities)
     }
 
-    fn objects(&self, gateway: &ManagedGateway, bootstrap: &Value) -> Result<Vec<Manifest>, RenderError> {
+    /// Renders the objects of a gateway with that bootstrap.
+    ///
+    /// # Errors
+    /// If the template or the parameters of the Gateway are invalid.
+    pub(crate) fn objects(
+        &self,
+        gateway: &ManagedGateway,
+        bootstrap: &Value,
+    ) -> Result<Vec<Manifest>, RenderError> {
         let overlays = gateway.overlays.as_ref().map_err(|why| RenderError::Parameters(why.clone()))?;
         let context = context! {
             name => gateway.name,
@@ -245,20 +260,25 @@ fn ports(ports: &[ManagedPort]) -> Vec<ServicePort<'_>> {
     for ManagedPort { listener, port, protocol } in ports {
         let name: String = listener.replace('.', "-").chars().take(LABEL_LENGTH).collect();
         let name = name.trim_matches('-');
-        let is_taken = name == "status-port" || out.iter().any(|other| other.name == name);
+        let is_free = |name: &str| name != "status-port" && out.iter().all(|other| other.name != name);
         // Names that the API server does not take, and duplicates, give way to protocol and number.
-        let is_usable = !name.is_empty() && is_object_name(name) && !is_taken;
-        let name = match is_usable {
+        let is_usable = !name.is_empty() && is_object_name(name) && is_free(name);
+        let mut name = match is_usable {
             true => name.to_owned(),
             false => format!("{}-{port}", protocol.to_ascii_lowercase()),
         };
+        let mut number = 1_u32;
+        while !is_free(&name) {
+            number += 1;
+            name = format!("{}-{port}-{number}", protocol.to_ascii_lowercase());
+        }
         out.push(ServicePort { name, port: *port, protocol });
     }
     out
 }
 
 /// Gateway that tests a template.
-fn example() -> ManagedGateway {
+pub(crate) fn example() -> ManagedGateway {
     ManagedGateway {
         key: ObjectKey::new(Kind::KubernetesGateway, "default", "example"),
         uid: "0".into(),

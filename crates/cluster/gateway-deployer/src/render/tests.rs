@@ -83,6 +83,8 @@ fn ports_do_not_change_the_pod_template() {
             port("a-b", 82),
             port("1", 83),
             port("status-port", 84),
+            port("http-86", 85),
+            port("http", 86),
         ],
         ..example()
     };
@@ -95,7 +97,15 @@ fn ports_do_not_change_the_pod_template() {
         .iter()
         .map(|port| port["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["status-port", "http", "a-b", "http-82", "1", "http-84"]);
+    assert_eq!(names, ["status-port", "http", "a-b", "http-82", "1", "http-84", "http-86", "http-86-2"]);
+}
+
+#[test]
+fn annotation_of_the_revision_is_written_once() {
+    let annotations = BTreeMap::from([("istio.io/rev".into(), "other".into()), ("note".into(), "b".into())]);
+    let gateway = ManagedGateway { annotations, ..example() };
+    let found = pod_template(&template(&[]).render(&gateway).unwrap())["metadata"]["annotations"].clone();
+    assert_eq!((&found["istio.io/rev"], &found["note"]), (&json!("pilotfish"), &json!("b")));
 }
 
 #[test]

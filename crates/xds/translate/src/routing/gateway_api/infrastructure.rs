@@ -20,6 +20,8 @@ const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
 /// Prefixes of annotations that are about the Gateway itself.
 const OWN_ANNOTATIONS: [&str; 4] =
     ["kubectl.kubernetes.io/", "gateway.istio.io/", "networking.istio.io/service-type", "internal.istio.io/"];
+/// Ports of Envoy itself, for health checks and statistics: no listener is served there.
+const OWN_PORTS: [u16; 2] = [15021, 15090];
 
 /// Query for all Gateways of these controllers whose Deployment and Service are made for them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -87,8 +89,8 @@ fn ports(cx: &Cx<'_>, gateway: &Typed<Gateway>) -> Vec<ManagedPort> {
         for listener in owner.listeners() {
             let is_served = matches!(listener.protocol.as_str(), "HTTP" | "HTTPS" | "TLS" | "TCP");
             let is_known = ports.iter().any(|known| known.port == listener.port);
-            if !is_served || is_known || listener.port == 0 || conflicts::of(cx, &owner, &listener).is_some()
-            {
+            let is_free = listener.port != 0 && !OWN_PORTS.contains(&listener.port);
+            if !is_served || is_known || !is_free || conflicts::of(cx, &owner, &listener).is_some() {
                 continue;
             }
             let (listener, port, protocol) =
@@ -182,7 +184,8 @@ mod tests {
             "ListenerSet",
             "shop",
             "more",
-            "{parentRef: {name: gw}, listeners: [{name: tcp, port: 90, protocol: TCP}, {name: a, protocol: HTTP}]}",
+            "{parentRef: {name: gw}, listeners: [{name: tcp, port: 90, protocol: TCP}, {name: a, protocol: HTTP}, \
+             {name: health, port: 15021, protocol: HTTP}, {name: stats, port: 15090, protocol: TCP}]}",
         );
         let ports = |text: &str| -> Vec<String> {
             let gateways = managed(text);

@@ -69,19 +69,21 @@ fn has_usable_listener(cx: &Cx<'_>, owner: &ListenerOwner) -> bool {
     owner.listeners().any(|listener| listeners::outcome(cx, owner, &listener).server.is_some())
 }
 
-/// Returns the `Programmed` condition: true if the services have the ports, endpoints for each, and their
-/// external addresses.
+/// Returns the `Programmed` condition: true if a listener is served, and the services have the ports,
+/// endpoints for each, and their external addresses.
 fn programmed(accepted: &Condition, reach: &Reach) -> Condition {
     if !accepted.status {
         return Condition::bad(PROGRAMMED, accepted.reason, accepted.message.clone());
     }
     let serving = format!("served by {}", reach.serving.join(", "));
-    if reach.missing.is_empty() {
-        return Condition::good(PROGRAMMED, PROGRAMMED, serving);
-    }
-    let reason = if reach.is_pending { "AddressNotAssigned" } else { "AddressNotUsable" };
     let missing = reach.missing.join("; ");
-    let message = if reach.serving.is_empty() { missing } else { format!("{missing}; {serving}") };
+    let message = match (missing.is_empty(), reach.serving.is_empty()) {
+        (true, false) => return Condition::good(PROGRAMMED, PROGRAMMED, serving),
+        (true, true) => "no listener is served".to_owned(),
+        (false, true) => missing,
+        (false, false) => format!("{missing}; {serving}"),
+    };
+    let reason = if reach.is_pending { "AddressNotAssigned" } else { "AddressNotUsable" };
     Condition::bad(PROGRAMMED, reason, message)
 }
 

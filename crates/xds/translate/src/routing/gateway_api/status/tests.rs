@@ -401,7 +401,12 @@ fn a_gateway_lists_its_addresses() {
 fn each_listener_needs_a_port_that_serves() {
     let two = "{name: http, port: 80, protocol: HTTP}, {name: tcp, port: 90, protocol: TCP}";
     let dns = "{name: http, port: 80, protocol: HTTP}, {name: dns, port: 53, protocol: UDP}";
-    for (listeners, programmed) in [(two, "!Programmed:AddressNotUsable"), (dns, "Programmed:Programmed")] {
+    let nothing = "{name: dns, port: 53, protocol: UDP}";
+    for (listeners, programmed) in [
+        (two, "!Programmed:AddressNotUsable"),
+        (dns, "Programmed:Programmed"),
+        (nothing, "!Programmed:AddressNotUsable"),
+    ] {
         let updates = reached("ClusterIP", &[], 80, true);
         let (conditions, _, _) = of_gateway(&world(yaml(&gateway(listeners)).into_iter().chain(updates)));
         assert_eq!(conditions, ["Accepted:Accepted", programmed], "{listeners}");
