@@ -75,7 +75,7 @@ pub(crate) struct Planner {
 impl Planner {
     /// Replaces the objects of all Gateways. What a Gateway that is absent here had made is left to the
     /// garbage collector.
-    pub(crate) fn set_desired(&mut self, all: BTreeMap<ObjectKey, Desired>, now: Instant) {
+    pub(crate) fn set_desired(&mut self, all: BTreeMap<ObjectKey, Arc<Desired>>, now: Instant) {
         let gone: Vec<_> = self.entries.keys().filter(|key| !all.contains_key(key)).cloned().collect();
         for key in gone {
             self.unschedule(&key);
@@ -83,15 +83,15 @@ impl Planner {
         }
         for (key, desired) in all {
             match self.entries.get_mut(&key) {
-                Some(entry) if *entry.desired == desired => {}
+                Some(entry) if Arc::ptr_eq(&entry.desired, &desired) || entry.desired == desired => {}
                 Some(entry) => {
-                    entry.desired = Arc::new(desired);
+                    entry.desired = desired;
                     entry.attempts = 0;
                     self.unschedule(&key);
                 }
                 None => {
                     let (applied, attempts, last, due) = Default::default();
-                    let entry = Entry { desired: Arc::new(desired), applied, attempts, last, due };
+                    let entry = Entry { desired, applied, attempts, last, due };
                     self.entries.insert(key.clone(), entry);
                 }
             }
@@ -207,12 +207,16 @@ impl Planner {
     /// Returns the optional objects that the Gateway owns and does not need.
     fn superfluous(&self, key: &ObjectKey, desired: &Desired) -> Vec<ObjectId> {
         let is_needed = |id: &ObjectId| desired.manifests.iter().any(|manifest| manifest.id == *id);
-        let candidates = self.stored.iter().filter(|(id, object)| {
-            id.kind.is_optional()
-                && *id.namespace == *key.namespace.as_str()
-                && is_owner(&desired.uid, object)
-                && label(object, MANAGED).is_some()
-        });
+        let namespace = key.namespace.as_str();
+        let of_namespace = |kind: ManagedKind| {
+            let first = ObjectId { kind, namespace: namespace.into(), name: "".into() };
+            let objects = self.stored.range(first..);
+            objects.take_while(move |(id, _)| id.kind == kind && *id.namespace == *namespace)
+        };
+        let kinds = ManagedKind::ALL.into_iter().filter(|kind| kind.is_optional());
+        let candidates = kinds
+            .flat_map(of_namespace)
+            .filter(|(_, object)| is_owner(&desired.uid, object) && label(object, MANAGED).is_some());
         candidates.map(|(id, _)| id).filter(|id| !is_needed(id)).cloned().collect()
     }
 

@@ -3,7 +3,7 @@
 use crate::object::{ManagedKind, Manifest, ObjectId};
 use crate::observe::{Observation, observe, reduced};
 use crate::planner::{Desired, Job, Planner, is_owner};
-use crate::render::GatewayTemplate;
+use crate::render::{GatewayTemplate, RenderError};
 use kube::Client;
 use pilotfish_config::gateway_api::ManagedGateway;
 use pilotfish_config::status::CONTROLLERS;
@@ -59,6 +59,13 @@ enum ApplyError {
 /// Function for the end of the current leadership; `None` if this replica does not lead.
 pub type LeadsUntil = Arc<dyn Fn() -> Option<Instant> + Send + Sync>;
 
+/// Rendered objects of a Gateway, with what they were made of.
+struct Rendered {
+    gateway: Arc<ManagedGateway>,
+    bootstrap: Value,
+    desired: Arc<Desired>,
+}
+
 /// Applies the objects of Gateways.
 pub struct GatewayWriter {
     client: Client,
@@ -66,6 +73,7 @@ pub struct GatewayWriter {
     leads_until: LeadsUntil,
     planner: Planner,
     gateways: DesiredGateways,
+    rendered: BTreeMap<ObjectKey, Rendered>,
     render_at: Option<Instant>,
     /// Time of the next attempt to create the class; `None` if that is done, or not wanted.
     class_at: Option<Instant>,
@@ -89,6 +97,7 @@ impl GatewayWriter {
             leads_until,
             planner: Planner::default(),
             gateways: Arc::default(),
+            rendered: BTreeMap::new(),
             render_at: None,
             class_at: makes_class.then(Instant::now),
             backoff: Backoff::new(BACKOFF, Jitter::default()),
@@ -150,13 +159,15 @@ impl GatewayWriter {
     /// Renders the objects of all Gateways. A Gateway whose objects cannot be made keeps what it has.
     fn render(&mut self) {
         let mut all = BTreeMap::new();
+        let mut last = std::mem::take(&mut self.rendered);
         let mut again = RENDER_AGAIN;
         for (key, gateway) in self.gateways.clone().iter() {
-            match self.template.render(gateway) {
-                Ok(manifests) => {
-                    all.insert(key.clone(), Desired { uid: gateway.uid.clone(), manifests });
+            match rendered(&self.template, gateway, last.remove(key)) {
+                Ok(rendered) => {
+                    all.insert(key.clone(), rendered.desired.clone());
+                    self.rendered.insert(key.clone(), rendered);
                 }
-                Err(crate::RenderError::NoAuthorities) => again = NOT_READY,
+                Err(RenderError::NoAuthorities) => again = NOT_READY,
                 Err(error) => self.problem(key, error.to_string()),
             }
         }
@@ -305,6 +316,24 @@ impl GatewayWriter {
     }
 }
 
+/// Renders the objects of a Gateway, unless the last ones were made of the same.
+fn rendered(
+    template: &GatewayTemplate,
+    gateway: &Arc<ManagedGateway>,
+    last: Option<Rendered>,
+) -> Result<Rendered, RenderError> {
+    let bootstrap = template.bootstrap_of(gateway)?;
+    if let Some(last) = last
+        && last.gateway == *gateway
+        && last.bootstrap == bootstrap
+    {
+        return Ok(last);
+    }
+    let manifests = template.objects(gateway, &bootstrap)?;
+    let desired = Arc::new(Desired { uid: gateway.uid.clone(), manifests });
+    Ok(Rendered { gateway: gateway.clone(), bootstrap, desired })
+}
+
 /// True if another manager applies fields of an object, in contrast to edits and patches by hand.
 fn is_applied_by_others(object: &Value) -> bool {
     let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -329,6 +358,26 @@ fn class() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::{DEFAULT_TEMPLATE, GatewayBootstrap, example};
+    use pilotfish_model::Revision;
+
+    #[test]
+    fn objects_are_rendered_again_only_if_what_they_are_made_of_changes() {
+        let template = |version: u32| {
+            let bootstrap: GatewayBootstrap = Arc::new(move |_| Some(json!({"version": version})));
+            GatewayTemplate::new(DEFAULT_TEMPLATE, BTreeMap::new(), bootstrap, &Revision::default()).unwrap()
+        };
+        let first = rendered(&template(1), &Arc::new(example()), None).unwrap();
+        let before = first.desired.clone();
+        let same = rendered(&template(1), &Arc::new(example()), Some(first)).unwrap();
+        assert!(Arc::ptr_eq(&same.desired, &before));
+        let gateway = Arc::new(ManagedGateway { service_type: Some("NodePort".into()), ..example() });
+        let changed = rendered(&template(1), &gateway, Some(same)).unwrap();
+        assert_ne!(changed.desired, before);
+        let before = changed.desired.clone();
+        let changed = rendered(&template(2), &gateway, Some(changed)).unwrap();
+        assert_ne!(changed.desired, before);
+    }
 
     #[test]
     fn fields_are_taken_back_unless_another_manager_applies() {

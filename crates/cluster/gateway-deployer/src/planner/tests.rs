@@ -44,7 +44,8 @@ impl Case {
     }
 
     fn set(&mut self, all: impl IntoIterator<Item = (ObjectKey, Desired)>) {
-        self.planner.set_desired(all.into_iter().collect(), self.now);
+        let all = all.into_iter().map(|(key, desired)| (key, Arc::new(desired)));
+        self.planner.set_desired(all.collect(), self.now);
     }
 
     /// Advances to the next job that is due within that time.
@@ -162,12 +163,17 @@ fn jobs_know_what_the_gateway_owns() {
 #[test]
 fn optional_objects_without_parameters_are_superfluous() {
     let mut case = Case::new();
-    let kinds = [ManagedKind::Deployment, ManagedKind::PodDisruptionBudget];
+    let optional = [ManagedKind::HorizontalPodAutoscaler, ManagedKind::PodDisruptionBudget];
+    let kinds = [ManagedKind::Deployment, optional[0], optional[1]];
     case.set([desired("a", 1, &kinds), desired("b", 1, &kinds)]);
     case.apply();
+    for namespace in ["a", "z"] {
+        let other = ObjectId { namespace: namespace.into(), ..id(optional[0], "a") };
+        case.planner.observed(other, Some(manifest(optional[0], "a", 1).body), case.now);
+    }
     case.set([desired("a", 1, &kinds[..1]), desired("b", 1, &kinds)]);
     let job = case.job_within(Duration::from_secs(1)).unwrap();
-    assert_eq!(job.superfluous, [id(ManagedKind::PodDisruptionBudget, "a")]);
+    assert_eq!(job.superfluous, optional.map(|kind| id(kind, "a")));
     let stored = job.desired.manifests.iter().map(|it| (it.id.clone(), it.body.clone())).collect();
     case.planner.ended(&job, Some(stored), case.now);
     assert_eq!(case.planner.next(), None);
