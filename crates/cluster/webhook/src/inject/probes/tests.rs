@@ -2,7 +2,7 @@ use super::*;
 use serde_json::{Value, json};
 
 /// Rewritten Pod with one container, its probes, and the warnings.
-fn rewritten(container: Value, annotations: &[(&str, &str)]) -> (Value, Vec<Probe>, Vec<String>) {
+fn rewritten(container: &Value, annotations: &[(&str, &str)]) -> (Value, Vec<Probe>, Vec<String>) {
     let mut pod: Json = serde_json::from_value(json!({"spec": {"containers": [container]}})).unwrap();
     let rewrite = Rewrite::of(&pod, &annotations.iter().copied().collect(), &BTreeMap::new());
     rewrite.apply(&mut pod);
@@ -21,7 +21,7 @@ fn http(path: &str) -> Check {
 #[test]
 fn each_kind_of_probe_becomes_one_of_the_sidecar() {
     let (container, probes, warnings) = rewritten(
-        json!({"name": "app", "ports": [{"name": "web", "containerPort": 8443}],
+        &json!({"name": "app", "ports": [{"name": "web", "containerPort": 8443}],
             "readinessProbe": {"failureThreshold": 2, "periodSeconds": 3, "timeoutSeconds": 4, "httpGet": {
                 "path": "/ready?x=1", "port": "web", "scheme": "HTTPS", "httpHeaders": [{"name": "Host", "value": "a.b"}]}},
             "livenessProbe": {"tcpSocket": {"port": 5432}},
@@ -61,10 +61,10 @@ fn probes_without_a_connection_to_the_pod_stay() {
         json!("a probe"),
     ] {
         let container = json!({"name": "app", "livenessProbe": unchanged});
-        assert_eq!(rewritten(container.clone(), &[]), (container, Vec::new(), Vec::new()));
+        assert_eq!(rewritten(&container, &[]), (container, Vec::new(), Vec::new()));
     }
     let container = json!({"name": "a/../b", "livenessProbe": {"tcpSocket": {"port": 1}}});
-    assert_eq!(rewritten(container.clone(), &[]).0, container);
+    assert_eq!(rewritten(&container, &[]).0, container);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn paths_are_sent_as_kubelets_send_them() {
 #[test]
 fn annotations_decide_as_in_istio() {
     let container = json!({"name": "app", "livenessProbe": {"httpGet": {"port": "8080"}}});
-    let with = |annotations: &[(&str, &str)]| rewritten(container.clone(), annotations);
+    let with = |annotations: &[(&str, &str)]| rewritten(&container, annotations);
     assert_eq!(with(&[]).1, [probe(http("/"), "livez", 8080)]);
     assert_eq!(with(&[(REWRITE_ANNOTATION, "true")]).1.len(), 1);
     for off in ["false", "0", "F"] {
