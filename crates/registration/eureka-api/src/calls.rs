@@ -1,14 +1,18 @@
 //! What clients do with instances.
 
 use crate::EurekaSettings;
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{Catalog, Entry, Snapshot};
 use crate::path::Target;
 use crate::record::{Registered, encode_id, service_of};
-use parking_lot::{Mutex, MutexGuard};
-use pilotfish_eureka_wire::{InstanceInfo, Status};
+use parking_lot::Mutex;
+use pilotfish_eureka_wire::{Instance, InstanceInfo, Status};
 use pilotfish_registration::{InstanceKey, InstanceView, Registrar};
 use pilotfish_registration_server::{AdapterClient, Failure};
+use std::sync::Arc;
 use tokio::time::Instant;
+
+/// Maximum number of virtual addresses of an instance.
+const MAX_VIPS: usize = 64;
 
 /// Eureka's server API on a registrar.
 pub struct EurekaApi {
@@ -31,10 +35,10 @@ impl EurekaApi {
     }
 
     /// Returns what clients see, with the changes until now.
-    pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
+    pub(crate) fn catalog(&self) -> Snapshot {
         let mut catalog = self.catalog.lock();
         catalog.refresh(Instant::now());
-        catalog
+        catalog.snapshot()
     }
 
     /// Returns the key of an instance; one that cannot be registered is not found.
@@ -57,6 +61,7 @@ impl EurekaApi {
             info.id().ok_or_else(|| Failure::invalid("instance: it has neither instanceId nor hostName"))?;
         let (service, id) = (service_of(app, &self.settings), encode_id(id));
         let key = client.key(&self.settings.namespace, &service, &id)?;
+        self.check_vips(client, &key, &info)?;
         let given = Registered::new(info);
         let build = |current: Option<&InstanceView>| {
             let known = current.and_then(|view| Registered::of_record(&view.record, &self.settings));
@@ -65,7 +70,30 @@ impl EurekaApi {
         client.write(&key, build).await.map(|_| ())
     }
 
-    /// Changes a registered instance.
+    /// Others find an instance by its virtual addresses, too: each needs the permission to register the
+    /// application of that name. Nobody asks for a placeholder that the client left as it is.
+    fn check_vips(
+        &self,
+        client: &AdapterClient,
+        key: &InstanceKey,
+        info: &InstanceInfo,
+    ) -> Result<(), Failure> {
+        let Some(instance) = Instance::read(info.clone()) else { return Ok(()) };
+        let vips = instance.vips.iter().chain(&instance.secure_vips);
+        if vips.clone().count() > MAX_VIPS {
+            return Err(Failure::invalid(format!("instance: it has more than {MAX_VIPS} virtual addresses")));
+        }
+        for vip in vips.filter(|vip| !vip.contains("${")) {
+            let service = service_of(vip, &self.settings);
+            if *service != *key.service {
+                let named = InstanceKey::new(Arc::clone(&key.namespace), service, Arc::clone(&key.id));
+                client.check_registration(&named)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes an instance that a client of Eureka registered.
     pub(crate) async fn change(
         &self,
         client: &AdapterClient,
@@ -74,8 +102,9 @@ impl EurekaApi {
     ) -> Result<(), Failure> {
         let key = self.key(client, target)?;
         let build = |current: Option<&InstanceView>| {
-            let known = current.and_then(|view| Registered::of_record(&view.record, &self.settings));
-            let mut registered = known.ok_or_else(|| not_found(target))?;
+            let view = current.ok_or_else(|| not_found(target))?;
+            let known = Registered::of_client(&view.record, &self.settings);
+            let mut registered = known.ok_or_else(|| of_another_protocol(target))?;
             change(&mut registered);
             registered.registration(&key.service, &key.id, &self.settings)
         };
@@ -151,4 +180,10 @@ fn newer(given: Registered, known: Option<Registered>) -> Registered {
 
 pub(crate) fn not_found(target: &Target) -> Failure {
     Failure::not_found(format!("{}/{} is not registered", target.app, target.id))
+}
+
+/// A change would drop what Eureka has no form for.
+fn of_another_protocol(target: &Target) -> Failure {
+    let Target { app, id } = target;
+    Failure::invalid(format!("{app}/{id} was registered by another protocol, and is changed by that only"))
 }

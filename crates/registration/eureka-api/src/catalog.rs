@@ -3,21 +3,16 @@
 //! Derived from the directory: each use takes the services that changed, and notes what differs.
 
 use crate::EurekaSettings;
+use crate::recent::{Change, Recent};
 use crate::record::{Registered, app_of, is_visible};
 use futures::FutureExt;
 use pilotfish_eureka_wire::{Instance, InstanceInfo, Status};
 use pilotfish_registration::{
     Health, InstanceKey, InstanceView, Registrar, ServiceChanges, ServiceKey, ServicesChanged,
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// Age of the oldest change that clients get: they poll every 30 s, and miss a few polls at most.
-const CHANGES_KEPT: Duration = Duration::from_secs(180);
-/// Maximum number of changes that are kept. A client that misses one reads everything again.
-const MAX_CHANGES: usize = 100_000;
 
 /// Action of an instance in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,46 +86,48 @@ pub(crate) struct Selection {
     pub(crate) applications: Applications,
 }
 
-#[derive(Debug)]
-struct Change {
-    at: Instant,
-    app: Arc<str>,
-    action: Action,
-    entry: Arc<Entry>,
-}
-
 type Instances = BTreeMap<Arc<str>, Arc<Entry>>;
+
+/// The instances that clients see, and the last changes, at one time.
+#[derive(Clone, Default)]
+pub(crate) struct Snapshot {
+    /// Instances of each application, by the id of their registration.
+    apps: Arc<BTreeMap<Arc<str>, Arc<Instances>>>,
+    recent: Arc<Recent>,
+}
 
 /// The instances that clients see.
 pub(crate) struct Catalog {
     registrar: Registrar,
     settings: EurekaSettings,
     changes: ServiceChanges,
-    /// Instances of each application, by the id of their registration.
-    apps: BTreeMap<Arc<str>, Instances>,
-    recent: VecDeque<Change>,
+    /// Copied before a change while a client is answered from it.
+    seen: Snapshot,
     is_read: bool,
 }
 
 impl Catalog {
     pub(crate) fn new(registrar: Registrar, settings: EurekaSettings) -> Self {
         let changes = registrar.service_changes();
-        let (apps, recent) = (BTreeMap::new(), VecDeque::new());
-        Self { registrar, settings, changes, apps, recent, is_read: false }
+        Self { registrar, settings, changes, seen: Snapshot::default(), is_read: false }
+    }
+
+    /// Returns what there is now, for answers without the lock of the catalog.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.seen.clone()
     }
 
     /// Takes the changes since the last call.
     pub(crate) fn refresh(&mut self, now: Instant) {
-        let old = |change: &Change| now.saturating_duration_since(change.at) > CHANGES_KEPT;
-        while self.recent.front().is_some_and(old) {
-            self.recent.pop_front();
+        if self.seen.recent.has_expired(now) {
+            Arc::make_mut(&mut self.seen.recent).expire(now);
         }
         match self.changes.next().now_or_never() {
             None => {}
             Some(ServicesChanged::Some(keys)) => keys.iter().for_each(|key| self.read(key, now)),
             Some(ServicesChanged::All) => {
                 let mut keys: BTreeSet<ServiceKey> = self.registrar.services().into_iter().collect();
-                keys.extend(self.apps.keys().map(|app| {
+                keys.extend(self.seen.apps.keys().map(|app| {
                     let service = crate::record::service_of(app, &self.settings);
                     ServiceKey::new(Arc::clone(&self.settings.namespace), service)
                 }));
@@ -143,7 +140,8 @@ impl Catalog {
     /// Reads a service and notes what differs.
     fn read(&mut self, key: &ServiceKey, now: Instant) {
         let Some(app) = app_of(key, &self.settings).map(Arc::<str>::from) else { return };
-        let mut before = self.apps.remove(&app).unwrap_or_default();
+        let before = Arc::make_mut(&mut self.seen.apps).remove(&app);
+        let mut before = before.map(Arc::unwrap_or_clone).unwrap_or_default();
         let mut after = Instances::new();
         for view in self.registrar.service(key) {
             let id = &view.record.instance.key.id;
@@ -163,21 +161,20 @@ impl Catalog {
         }
         before.into_values().for_each(|gone| self.note(now, &app, Action::Deleted, gone));
         if !after.is_empty() {
-            self.apps.insert(app, after);
+            Arc::make_mut(&mut self.seen.apps).insert(app, Arc::new(after));
         }
     }
 
     fn note(&mut self, at: Instant, app: &Arc<str>, action: Action, entry: Arc<Entry>) {
         // What was there at the start is no change.
-        if !self.is_read {
-            return;
+        if self.is_read {
+            let change = Change { at, app: Arc::clone(app), action, entry };
+            Arc::make_mut(&mut self.seen.recent).note(change);
         }
-        if self.recent.len() == MAX_CHANGES {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(Change { at, app: Arc::clone(app), action, entry });
     }
+}
 
+impl Snapshot {
     /// Returns the instances that a client may read and wants.
     pub(crate) fn select(
         &self,
@@ -186,15 +183,12 @@ impl Catalog {
     ) -> Selection {
         let mut counts = BTreeMap::new();
         let mut applications = Applications::new();
-        for (app, instances) in &self.apps {
-            // Rules name services, so one instance stands for all.
-            if !instances.values().next().is_some_and(|entry| may_read(&entry.key)) {
-                continue;
-            }
+        for (app, instances) in &*self.apps {
             let chosen = instances.values().filter(|entry| wanted(app, entry));
             let chosen: Vec<_> = chosen.map(|entry| (Action::Added, Arc::clone(entry))).collect();
-            count(&mut counts, chosen.iter().map(|(_, entry)| &**entry));
-            if !chosen.is_empty() {
+            // Rules name services, so one instance stands for all.
+            if chosen.first().is_some_and(|(_, entry)| may_read(&entry.key)) {
+                count(&mut counts, chosen.iter().map(|(_, entry)| &**entry));
                 applications.push((Arc::clone(app), chosen));
             }
         }
@@ -204,15 +198,21 @@ impl Catalog {
     /// Returns the last change of each instance that changed, with the hash of all instances.
     pub(crate) fn delta(&self, may_read: impl Fn(&InstanceKey) -> bool) -> Selection {
         let mut counts = BTreeMap::new();
-        for instances in self.apps.values() {
-            if instances.values().next().is_some_and(|entry| may_read(&entry.key)) {
+        // Rules name services, so one answer is that of all instances of an application.
+        let mut readable: BTreeMap<&Arc<str>, bool> = BTreeMap::new();
+        for (app, instances) in &*self.apps {
+            let is_readable = instances.values().next().is_some_and(|entry| may_read(&entry.key));
+            readable.insert(app, is_readable);
+            if is_readable {
                 count(&mut counts, instances.values().map(|entry| &**entry));
             }
         }
         let mut last: BTreeMap<&Arc<str>, BTreeMap<&Arc<str>, (Action, &Arc<Entry>)>> = BTreeMap::new();
-        for change in self.recent.iter().filter(|change| may_read(&change.entry.key)) {
-            let of_app = last.entry(&change.app).or_default();
-            of_app.insert(&change.entry.key.id, (change.action, &change.entry));
+        for change in self.recent.iter() {
+            if *readable.entry(&change.app).or_insert_with(|| may_read(&change.entry.key)) {
+                let of_app = last.entry(&change.app).or_default();
+                of_app.insert(&change.entry.key.id, (change.action, &change.entry));
+            }
         }
         let of_app = |(app, changes): (&Arc<str>, BTreeMap<_, (Action, &Arc<Entry>)>)| {
             let changes = changes.into_values().map(|(action, entry)| (action, Arc::clone(entry)));

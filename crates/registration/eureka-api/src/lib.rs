@@ -13,6 +13,7 @@ mod answer;
 mod calls;
 mod catalog;
 mod path;
+mod recent;
 mod record;
 mod replication;
 mod router;

@@ -47,12 +47,21 @@ impl Registered {
 
     /// Reads a record. One of another protocol gets a document of its key, addresses and ports.
     pub(crate) fn of_record(record: &Record, settings: &EurekaSettings) -> Option<Self> {
+        Self::of_client(record, settings).or_else(|| {
+            let info = document_of(record, settings)?;
+            let own = if record.instance.healthy { Status::Up } else { Status::Down };
+            Some(Self { info, own, overridden: Status::Unknown })
+        })
+    }
+
+    /// Reads a record that a client of Eureka registered; a document of another application is none.
+    pub(crate) fn of_client(record: &Record, settings: &EurekaSettings) -> Option<Self> {
         let metadata = &record.instance.metadata;
+        let info: InstanceInfo = serde_json::from_str(metadata.get(DOCUMENT)?).ok()?;
+        if app_of(&record.instance.key.service_key(), settings)? != info.app.0.to_uppercase() {
+            return None;
+        }
         let status = |key: &str| metadata.get(key).map(|text| Status::parse(text));
-        let info = match metadata.get(DOCUMENT) {
-            Some(document) => serde_json::from_str(document).ok()?,
-            None => document_of(record, settings)?,
-        };
         let own = if record.instance.healthy { Status::Up } else { Status::Down };
         Some(Self {
             info,
@@ -358,6 +367,14 @@ pub(crate) mod tests {
         assert_eq!((&*found.info.app.0, &*found.info.instance_id.0), ("WEB", "web-1"));
         assert_eq!(found.info.port, Some(PortInfo { number: 8080, enabled: true }));
         assert_eq!(found.status(), Status::Up);
+        let mut foreign = pilotfish_registration::Registration {
+            service: "web.eureka".to_owned(),
+            ..pilotfish_registration::testing::registration("web-1")
+        };
+        foreign.metadata.insert(DOCUMENT.to_owned(), ORDERS.replace('\n', ""));
+        let foreign = record(foreign.validate(DOMAIN).unwrap());
+        assert_eq!(Registered::of_client(&foreign, &settings), None, "a document of another application");
+        assert_eq!(&*Registered::of_record(&foreign, &settings).unwrap().info.app.0, "WEB");
         let elsewhere = pilotfish_registration::testing::instance("a");
         assert_eq!(Registered::of_record(&record(elsewhere), &settings), None);
     }

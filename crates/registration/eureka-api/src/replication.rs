@@ -44,6 +44,12 @@ struct Answered {
     response_entity: Option<InstanceInfo>,
 }
 
+impl Answered {
+    fn of(status_code: u16) -> Self {
+        Self { status_code, response_entity: None }
+    }
+}
+
 /// Answers a batch: items of one instance in their order, different instances at the same time.
 pub(crate) async fn answer(api: &EurekaApi, client: &AdapterClient, body: &[u8]) -> AdapterAnswer {
     let batch: Batch<'_> = serde_json::from_slice(body)
@@ -53,10 +59,15 @@ pub(crate) async fn answer(api: &EurekaApi, client: &AdapterClient, body: &[u8])
         return Err(Failure::too_many(format!("{count} items: a batch has at most {MAX_BATCH}")));
     }
     let mut instances: BTreeMap<(String, String), Vec<(usize, Item)>> = BTreeMap::new();
+    let mut answered = Vec::with_capacity(count);
     for (index, raw) in batch.replication_list.into_iter().enumerate() {
-        let item = item(raw)?;
-        let name = (item.app_name.0.to_uppercase(), item.id.0.clone());
-        instances.entry(name).or_default().push((index, item));
+        match item(raw) {
+            Ok(item) => {
+                let name = (item.app_name.0.to_uppercase(), item.id.0.clone());
+                instances.entry(name).or_default().push((index, item));
+            }
+            Err(failure) => answered.push((index, Answered::of(failure.http_status()))),
+        }
     }
     let of_instance = |items: Vec<(usize, Item)>| async move {
         let mut answers = Vec::with_capacity(items.len());
@@ -65,8 +76,8 @@ pub(crate) async fn answer(api: &EurekaApi, client: &AdapterClient, body: &[u8])
         }
         answers
     };
-    let answered = futures::future::join_all(instances.into_values().map(of_instance)).await;
-    let mut answered: Vec<(usize, Answered)> = answered.into_iter().flatten().collect();
+    let of_instances = futures::future::join_all(instances.into_values().map(of_instance)).await;
+    answered.extend(of_instances.into_iter().flatten());
     answered.sort_by_key(|(index, _)| *index);
     let response_list = answered.into_iter().map(|(_, answer)| answer).collect();
     let body = serde_json::to_string(&Answers { response_list })
@@ -81,11 +92,10 @@ fn item(raw: &RawValue) -> Result<Item, Failure> {
 }
 
 async fn item_answer(api: &EurekaApi, client: &AdapterClient, item: Item) -> Answered {
-    let done = |status_code| Answered { status_code, response_entity: None };
     match apply(api, client, item).await {
         Ok(Some(entity)) => Answered { status_code: 409, response_entity: Some(entity) },
-        Ok(None) => done(200),
-        Err(failure) => done(failure.http_status()),
+        Ok(None) => Answered::of(200),
+        Err(failure) => Answered::of(failure.http_status()),
     }
 }
 

@@ -7,6 +7,7 @@ use quick_xml::Reader;
 use quick_xml::escape::{escape, resolve_xml_entity};
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// Maximum depth of elements: an instance has three.
 const MAX_DEPTH: usize = 8;
@@ -42,7 +43,8 @@ struct Open {
 impl Open {
     fn new(start: &BytesStart<'_>) -> Result<Self, XmlError> {
         let mut fields = Map::new();
-        for attribute in start.attributes() {
+        // Looking for a name that is there twice would compare each with all others.
+        for attribute in start.attributes().with_checks(false) {
             let attribute = attribute?;
             let key = String::from_utf8_lossy(attribute.key.as_ref()).into_owned();
             fields.insert(format!("@{key}"), attribute.unescape_value()?.into_owned().into());
@@ -167,7 +169,20 @@ pub(crate) fn text_element(out: &mut String, name: &str, text: &Text) {
 }
 
 pub(crate) fn element(out: &mut String, name: &str, text: &str) {
-    out.push_str(&format!("<{name}>{}</{name}>", escape(text)));
+    out.push_str(&format!("<{name}>{}</{name}>", escaped(text)));
+}
+
+/// Escapes a text. Characters that XML does not have are left out: one would break the whole answer.
+fn escaped(text: &str) -> Cow<'_, str> {
+    match text.chars().all(is_character) {
+        true => escape(text),
+        false => escape(text.chars().filter(|c| is_character(*c)).collect::<String>()),
+    }
+}
+
+/// True for a character of XML 1.0.
+fn is_character(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{FFFD}' | '\u{10000}'..=char::MAX)
 }
 
 fn port(out: &mut String, name: &str, port: Option<PortInfo>) {
@@ -178,7 +193,7 @@ fn port(out: &mut String, name: &str, port: Option<PortInfo>) {
 
 fn data_center(out: &mut String, info: &InstanceInfo) {
     let center = &info.data_center_info;
-    out.push_str(&format!("<dataCenterInfo class=\"{}\">", escape(center.class.0.as_str())));
+    out.push_str(&format!("<dataCenterInfo class=\"{}\">", escaped(&center.class.0)));
     text_element(out, "name", &center.name);
     if !center.metadata.is_empty() {
         map(out, "metadata", center.metadata.0.iter());
@@ -261,6 +276,23 @@ mod tests {
         let mut written = String::new();
         write(&mut written, &info);
         assert!(written.contains("<metadata><a.b>v</a.b></metadata>"), "{written}");
+    }
+
+    #[test]
+    fn characters_that_xml_does_not_have_are_left_out() {
+        let mut info =
+            InstanceInfo { home_page_url: "a\u{1}\u{FFFE}\t<\u{1F41F}".into(), ..InstanceInfo::default() };
+        info.data_center_info.class = "b\u{0}\u{1F}c".into();
+        let mut written = String::new();
+        write(&mut written, &info);
+        assert!(written.contains("<homePageUrl>a\t&lt;\u{1F41F}</homePageUrl>"), "{written}");
+        assert!(written.contains("<dataCenterInfo class=\"bc\">"), "{written}");
+    }
+
+    #[test]
+    fn the_last_of_attributes_with_one_name_counts() {
+        let xml = r#"<instance><port enabled="false" enabled="true">80</port></instance>"#;
+        assert_eq!(read(xml).unwrap(), serde_json::json!({"port": {"@enabled": "true", "$": "80"}}));
     }
 
     #[test]

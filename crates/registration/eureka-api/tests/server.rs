@@ -3,8 +3,8 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use pilotfish_eureka_api::{EurekaApi, EurekaSettings};
-use pilotfish_registration::testing::MemoryStore;
-use pilotfish_registration::{Registrar, RegistrarSettings};
+use pilotfish_registration::testing::{DOMAIN, MemoryStore, registration};
+use pilotfish_registration::{Caller, Expected, Register, Registrar, RegistrarSettings, Registration};
 use pilotfish_registration_server::{RegistrationServer, ServerSettings, Silent};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -188,6 +188,21 @@ async fn an_operators_status_outlives_registrations() {
 }
 
 #[tokio::test]
+async fn an_instance_of_another_protocol_is_not_changed() {
+    let server = Server::start().await;
+    let web = Registration { service: "web.eureka".to_owned(), ..registration("web-1") };
+    let caller = Caller { identity: "anonymous".into(), may_take_over: false };
+    let item = Register { instance: web.validate(DOMAIN).unwrap(), expected: Expected::Any };
+    let registered = server.registrar.register(&caller, vec![item]).await;
+    assert!(registered.iter().all(Result::is_ok), "{registered:?}");
+    for path in ["status?value=DOWN", "metadata?version=v2"] {
+        let answer = server.send("PUT", &format!("/eureka/apps/WEB/web-1/{path}"), &[], "").await;
+        assert!(answer.status == 400 && answer.body.contains("another protocol"), "{answer:?}");
+    }
+    assert_eq!(listed(&server.get("/eureka/apps").await.1).1, ["ADDED WEB/web-1 UP"]);
+}
+
+#[tokio::test]
 async fn virtual_addresses_select_instances() {
     let server = Server::start().await;
     server.register("A", "1").await;
@@ -255,7 +270,8 @@ async fn another_server_replicates_in_batches() {
     assert_eq!(batch(vec![item("Heartbeat", "1"), item("Cancel", "2")]).await, [404, 404]);
     let mut register = item("Register", "1");
     register["instanceInfo"] = instance("A", "1");
-    assert_eq!(batch(vec![register, item("Heartbeat", "1"), item("Nothing", "1")]).await, [200, 200, 400]);
+    let items = vec![json!(7), register, item("Heartbeat", "1"), item("Nothing", "1")];
+    assert_eq!(batch(items).await, [400, 200, 200, 400]);
     let mut older = item("Heartbeat", "1");
     older["lastDirtyTimestamp"] = 99.into();
     let mut order = item("StatusUpdate", "1");
@@ -340,4 +356,51 @@ async fn the_password_is_a_token_and_rules_apply() {
     assert_eq!(send("PUT", "/eureka/apps/ORDERS/1", &shop, "").await.status, 200, "the client still beats");
     assert_eq!(send("DELETE", "/eureka/apps/ORDERS/1", &ops, "").await.status, 403);
     assert_eq!(send("DELETE", "/eureka/apps/ORDERS/1", &shop, "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_takes_no_name_of_an_application_that_it_may_not_register() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (tokens, rules) = (folder.path().join("tokens.yaml"), folder.path().join("rules.yaml"));
+    write(
+        &tokens,
+        "tokens:\n- {name: all, token: 0123456789abcdef}\n- {name: cart, token: fedcba9876543210}\n",
+    );
+    write(
+        &rules,
+        "rules:\n- {identities: [token/all], services: [\"*.eureka\"], actions: [register]}\n\
+         - {identities: [token/cart], services: [cart.eureka], actions: [register]}\n",
+    );
+    let server = Server::with(|settings| {
+        (settings.access.tokens, settings.access.rules) = (Some(tokens), Some(rules));
+    })
+    .await;
+    let send = async |method: &str, path: &str, password: &str, body: &str| {
+        let credential = format!("Basic {}", BASE64_STANDARD.encode(format!("user:{password}")));
+        server.send(method, path, &[("authorization", &*credential)], body).await
+    };
+    let (all, cart) = ("0123456789abcdef", "fedcba9876543210");
+    let many = (0..65).map(|number| format!("cart-{number}")).collect::<Vec<_>>().join(",");
+    for (vips, secure_vips, expected) in [
+        ("cart", "CART:443", 204),
+        ("", "${cart.vip}", 204),
+        ("cart,orders:80", "", 403),
+        ("cart", "Orders", 403),
+        (&*many, "", 400),
+    ] {
+        let mut given = instance("CART", "1");
+        given["vipAddress"] = vips.into();
+        given["secureVipAddress"] = secure_vips.into();
+        let body = json!({ "instance": given }).to_string();
+        let answer = send("POST", "/eureka/apps/CART", cart, &body).await;
+        assert_eq!(answer.status, expected, "{vips} {secure_vips}: {answer:?}");
+    }
+
+    // Whether an instance is there is nothing for those who may not change it.
+    let body = json!({ "instance": instance("ORDERS", "1") }).to_string();
+    assert_eq!(send("POST", "/eureka/apps/ORDERS", all, &body).await.status, 204);
+    for (id, password, expected) in [("1", cart, 403), ("2", cart, 403), ("1", all, 200), ("2", all, 404)] {
+        let path = format!("/eureka/apps/ORDERS/{id}/status?value=DOWN");
+        assert_eq!(send("PUT", &path, password, "").await.status, expected, "{path} {password}");
+    }
 }

@@ -97,6 +97,14 @@ impl AdapterClient {
         self.registrar().get(key)
     }
 
+    /// Checks that the client may register this instance.
+    ///
+    /// # Errors
+    /// When no rule allows it.
+    pub fn check_registration(&self, key: &InstanceKey) -> Result<(), Failure> {
+        self.api.granted_registration(&self.who, key).map(|_| ())
+    }
+
     /// Writes the registration that `build` makes of the current record, again where another write came
     /// between. An instance that is registered keeps its owner.
     ///
@@ -108,6 +116,8 @@ impl AdapterClient {
         build: impl Fn(Option<&InstanceView>) -> Result<Registration, Failure>,
     ) -> Result<Registered, Failure> {
         self.api.check_read()?;
+        // Before `build`, whose errors tell what is registered.
+        self.check_registration(key)?;
         let mut round = 1;
         loop {
             let current = self.registrar().get(key);

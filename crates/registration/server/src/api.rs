@@ -229,7 +229,7 @@ impl Api {
 
     /// Authorizes a registration. An instance that the client registered before an object defined the service
     /// stays its own.
-    fn granted_registration(&self, who: &Who, key: &InstanceKey) -> Result<Grant, Failure> {
+    pub(crate) fn granted_registration(&self, who: &Who, key: &InstanceKey) -> Result<Grant, Failure> {
         match self.access.grant(who, Action::Register, key) {
             Ok(grant) => Ok(grant),
             Err(Denied::Owned(_)) if self.registered(who, key) => Ok(Grant { any_owner: false }),

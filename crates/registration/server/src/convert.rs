@@ -32,6 +32,7 @@ fn registration(instance: v1::Instance) -> Result<Registration, Violations> {
     let checks =
         instance.checks.into_iter().enumerate().map(|(index, check)| read_check(index, check, &mut wrong));
     let checks = checks.collect();
+    check_metadata(&instance.metadata, &mut wrong);
     let registration = Registration {
         namespace: instance.namespace,
         service: instance.service,
@@ -50,6 +51,15 @@ fn registration(instance: v1::Instance) -> Result<Registration, Violations> {
         drain,
     };
     if wrong.is_empty() { Ok(registration) } else { Err(wrong) }
+}
+
+/// Refuses entries that only the API for clients of Eureka writes: they stand for what such a client said.
+fn check_metadata(metadata: &BTreeMap<String, String>, wrong: &mut Violations) {
+    let is_reserved = |key: &str| key == "eureka" || key.starts_with("eureka.");
+    for key in metadata.keys().filter(|key| is_reserved(key)) {
+        let shown: String = key.chars().take(63).collect();
+        wrong.add(format!("metadata[{shown:?}]"), "only the API for clients of Eureka writes this entry");
+    }
 }
 
 fn read_check(index: usize, check: v1::Check, wrong: &mut Violations) -> RegistrationCheck {
@@ -264,6 +274,15 @@ mod tests {
         let wrong = registration(sent).unwrap_err();
         let fields: Vec<_> = wrong.listed().iter().map(|violation| &*violation.field).collect();
         assert_eq!(fields, ["ttl", "drain", "checks[0].timeout"]);
+    }
+
+    #[test]
+    fn entries_of_the_api_for_clients_of_eureka_are_refused() {
+        let keys = ["eureka", "eureka.status", "eurekas", "my.eureka"];
+        let metadata = keys.map(|key| (key.to_owned(), String::new())).into();
+        let wrong = registration(v1::Instance { metadata, ..v1::Instance::default() }).unwrap_err();
+        let fields: Vec<_> = wrong.listed().iter().map(|violation| &*violation.field).collect();
+        assert_eq!(fields, [r#"metadata["eureka"]"#, r#"metadata["eureka.status"]"#]);
     }
 
     #[test]
