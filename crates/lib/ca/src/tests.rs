@@ -516,7 +516,7 @@ fn debug_shows_no_key() {
         let planted = secret.lines().nth(1).unwrap();
         assert!(!shown.contains(planted), "as text: {shown}");
         // Bytes are shown as a list of numbers.
-        let bytes = format!("{:?}", planted[..8].as_bytes());
+        let bytes = format!("{:?}", &planted.as_bytes()[..8]);
         assert!(!shown.contains(bytes.trim_matches(['[', ']'])), "as bytes: {shown}");
     }
 }

@@ -22,6 +22,9 @@ pub(crate) enum Action {
     Deleted,
 }
 
+/// Newest changes of an application by instance.
+type ChangesOf<'a> = BTreeMap<&'a Arc<str>, (Action, &'a Arc<Entry>)>;
+
 impl Action {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -207,14 +210,14 @@ impl Snapshot {
                 count(&mut counts, instances.values().map(|entry| &**entry));
             }
         }
-        let mut last: BTreeMap<&Arc<str>, BTreeMap<&Arc<str>, (Action, &Arc<Entry>)>> = BTreeMap::new();
+        let mut last: BTreeMap<&Arc<str>, ChangesOf<'_>> = BTreeMap::new();
         for change in self.recent.iter() {
             if *readable.entry(&change.app).or_insert_with(|| may_read(&change.entry.key)) {
                 let of_app = last.entry(&change.app).or_default();
                 of_app.insert(&change.entry.key.id, (change.action, &change.entry));
             }
         }
-        let of_app = |(app, changes): (&Arc<str>, BTreeMap<_, (Action, &Arc<Entry>)>)| {
+        let of_app = |(app, changes): (&Arc<str>, ChangesOf<'_>)| {
             let changes = changes.into_values().map(|(action, entry)| (action, Arc::clone(entry)));
             (Arc::clone(app), changes.collect())
         };
