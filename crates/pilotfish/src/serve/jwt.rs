@@ -14,14 +14,14 @@ use std::sync::Arc;
 /// Size limit of the file of rules in bytes.
 const FILE_BYTES: u64 = 4 << 20;
 
+/// The authenticator of tokens, if there are issuers, and the subsystem that reads their keys.
+type Opened = (Vec<Arc<dyn Authenticator>>, Option<Subsystem>);
+
 /// Returns the authenticator of tokens, and the subsystem that reads keys; neither without issuers.
 ///
 /// # Errors
 /// When the file of rules cannot be used.
-pub(super) fn open(
-    settings: &Settings,
-    shared: &Arc<Shared>,
-) -> Result<(Vec<Arc<dyn Authenticator>>, Option<Subsystem>)> {
+pub(super) fn open(settings: &Settings, shared: &Arc<Shared>) -> Result<Opened> {
     let Some(path) = &settings.jwt_rules else { return Ok((Vec::new(), None)) };
     let named = || format!("--jwt-rules {}", path.display());
     let text = read_regular_text(path, FILE_BYTES).with_context(named)?;

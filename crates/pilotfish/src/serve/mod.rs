@@ -140,16 +140,16 @@ impl Bound {
         let permissions = admin::permissions(&settings, &sources, &shared, recorder.metrics(), jwt)?;
         let pages = Pages { permissions, asked, ca: ca.clone() };
         subsystems.extend([control_loop::subsystem(control, inbox), analyses(&analysis)]);
-        subsystems.add(lookups::subsystem(names, messages.clone()));
-        subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
+        let reviews = reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone()));
+        subsystems.extend(reviews.into_iter().chain([lookups::subsystem(names, messages.clone())]));
         subsystems.extend(of_leader(&settings, &sources, &shared, &recorder, &revision, ca.as_ref()));
         subsystems.extend(gateways::subsystem(&settings, &sources, &shared, webhooks.as_ref())?);
-        subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
-        subsystems.extend(configuration::subsystem(&configuration, &fanout, &shared));
+        let configuration = configuration::subsystem(&configuration, &fanout, &shared);
+        subsystems
+            .extend(revocation::subsystem(&settings, &sources, &fanout).into_iter().chain(configuration));
         subsystems.extend(sources.subsystems(messages, &shared, revision));
-        subsystems.extend(live.into_iter().chain(keys));
+        subsystems.extend(live.into_iter().chain(keys).chain(webhooks.map(Webhooks::subsystem)));
         subsystems.extend(pages.subsystems(admin, &admin_state, &recorder, &settings)?);
-        subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reloads(reload, ca_reload, secrets).chain([xds::subsystem(xds)]));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));

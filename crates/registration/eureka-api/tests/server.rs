@@ -1,5 +1,7 @@
 //! The API over HTTP, with a store in memory.
 
+#![allow(clippy::unwrap_used, reason = "a test fails this way")]
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use pilotfish_eureka_api::{EurekaApi, EurekaSettings};

@@ -80,8 +80,7 @@ mod tests {
             }
         });
         tasks.join_all().await;
-        let signed = signed.lock().clone();
-        signed
+        signed.lock().clone()
     }
 
     #[tokio::test]
