@@ -32,6 +32,15 @@ impl Issuer {
     pub(crate) fn replace(&self, keys: KeySet) {
         *self.keys.write() = Some(Arc::new(keys));
     }
+
+    fn verify(&self, token: &Parsed<'_>, now: SystemTime) -> Result<Account, Refused> {
+        let keys = self.keys.read().clone();
+        let keys = keys.ok_or(Refused::NoKeys)?;
+        if token.kid().is_some_and(|kid| !keys.has(kid)) {
+            self.wanted.notify_one();
+        }
+        token.verify(&self.rule, &keys, now)
+    }
 }
 
 impl Issuers {
@@ -58,15 +67,16 @@ impl Issuers {
     /// # Errors
     /// The reason for refusing it.
     pub fn verify(&self, token: &str, now: SystemTime) -> Result<Account, Refused> {
+        let (parsed, issuer) = self.parse(token)?;
+        issuer.verify(&parsed, now)
+    }
+
+    /// Parses a token, and finds its issuer.
+    fn parse<'a>(&self, token: &'a str) -> Result<(Parsed<'a>, &Issuer), Refused> {
         let parsed = Parsed::of(token)?;
         let issuer = self.0.iter().find(|issuer| issuer.rule.issuer == parsed.issuer());
         let issuer = issuer.ok_or_else(|| Refused::Issuer(parsed.issuer().chars().take(100).collect()))?;
-        let keys = issuer.keys.read().clone();
-        let keys = keys.ok_or(Refused::NoKeys)?;
-        if parsed.kid().is_some_and(|kid| !keys.has(kid)) {
-            issuer.wanted.notify_one();
-        }
-        parsed.verify(&issuer.rule, &keys, now)
+        Ok((parsed, issuer))
     }
 }
 
@@ -86,19 +96,16 @@ impl<F: Fn(&str, &str) -> String + Send + Sync + 'static> JwtAuthenticator<F> {
 
     fn prove(&self, call: &Call) -> Result<Proof, Unproven> {
         let token = call.metadata("authorization").and_then(bearer).ok_or("none was presented")?;
+        // Costs no signature, and is outside the limit: this is a verdict also when the limit is reached.
+        let (parsed, issuer) = self.issuers.parse(token).map_err(|refused| refused.to_string())?;
         let attempt = self.refusals.begin(call.address.ip(), digest(token), Instant::now());
         let attempt = attempt
             .map_err(|_| Unproven::undecided("too many tokens of this address were refused (10 a second)"))?;
-        match self.issuers.verify(token, SystemTime::now()) {
+        match issuer.verify(&parsed, SystemTime::now()) {
             Ok(account) => {
                 attempt.accepted(Instant::now());
                 let identity = (self.identity)(&account.namespace, &account.name);
                 Ok(Proof { identities: vec![identity], cluster: None, until: Some(account.expires) })
-            }
-            // Cost no signature: an API server may know the token.
-            Err(refused @ (Refused::Issuer(_) | Refused::Form)) => {
-                attempt.undecided();
-                Err(refused.to_string().into())
             }
             Err(Refused::NoKeys) => {
                 attempt.undecided();
@@ -122,5 +129,31 @@ impl<F: Fn(&str, &str) -> String + Send + Sync + 'static> Authenticator for JwtA
         call: &'a Call,
     ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
         Box::pin(std::future::ready(self.prove(call)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_of_others_are_refused_also_beyond_the_limit() {
+        let rules = r#"jwtRules: [{issuer: a, audiences: [a], jwks: '{"keys": [{"kty": "OKP", "crv": "Ed25519",
+            "kid": "a", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}'}]"#;
+        let issuers = Arc::new(Issuers::new(JwtRules::parse(rules).unwrap()));
+        let authenticator = JwtAuthenticator::new(issuers, |_: &str, _: &str| String::new());
+        let is_verdict = |token: &str| {
+            let metadata = vec![("authorization".to_owned(), format!("Bearer {token}"))];
+            let call = Call::new(([192, 0, 2, 1], 1).into(), metadata);
+            authenticator.prove(&call).unwrap_err().is_verdict
+        };
+        // {"alg":"EdDSA","kid":"a"}, and {"iss":"a","exp":1} or {"iss":"b","exp":1}: with wrong signatures.
+        let own = "eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.eyJpc3MiOiJhIiwiZXhwIjoxfQ.AAAA";
+        let other = "eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.eyJpc3MiOiJiIiwiZXhwIjoxfQ.AAAA";
+        for _ in 0..10 * ADDRESS_REFUSALS {
+            assert!(is_verdict(other) && is_verdict("no-jwt") && is_verdict(own));
+        }
+        assert!(!is_verdict(own), "the limit is reached");
+        assert!(is_verdict(other) && is_verdict("no-jwt"));
     }
 }

@@ -22,6 +22,8 @@ const FILE_INTERVAL: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(10);
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum length of an error that holds an address of a discovery document, in characters.
+const LONGEST_ERROR: usize = 300;
 /// Path of the document of an issuer (OpenID Connect Discovery 1.0, section 4).
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 
@@ -64,7 +66,7 @@ impl KeySource {
         let place = match &rule.keys {
             Keys::Inline(_) => return Ok(None),
             Keys::File(path) => Place::File(path.clone()),
-            Keys::Uri(uri) => Place::Uri(target(uri).map_err(|error| format!("jwksUri: {error}"))?),
+            Keys::Uri(uri) => Place::Uri(key_set(uri).map_err(|error| format!("jwksUri: {error}"))?),
             Keys::Discovery => {
                 let hint = |error| format!("issuer: {error}; without jwks, its keys are discovered there");
                 Place::Discovery(target(&rule.issuer).map_err(hint)?)
@@ -98,7 +100,9 @@ impl KeySource {
                 if document.issuer != self.issuer {
                     return Err(format!("{DISCOVERY} is of another issuer"));
                 }
-                let keys = target(&document.jwks_uri).map_err(|error| format!("jwks_uri: {error}"))?;
+                let cut = |error: String| error.chars().take(LONGEST_ERROR).collect::<String>();
+                let keys = key_set(&document.jwks_uri);
+                let keys = keys.map_err(|error| format!("jwks_uri: {}", cut(error)))?;
                 if keys.scheme != issuer.scheme {
                     return Err("jwks_uri has another scheme than the issuer".to_owned());
                 }
@@ -140,6 +144,14 @@ fn target(text: &str) -> Result<Target, String> {
         return Err(format!("{text:?} has no TLS: anybody on the way could replace the keys"));
     }
     Ok(target)
+}
+
+/// Parses the address of a key set. A slash at its end is a part of it.
+fn key_set(text: &str) -> Result<Target, String> {
+    let parsed = target(text)?;
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let path = rest.find('/').map_or("", |at| rest.split_at(at).1);
+    Ok(Target { path: path.to_owned(), ..parsed })
 }
 
 impl KeyReader {
@@ -249,8 +261,9 @@ mod tests {
         let file = folder.path().join("keys.json");
         std::fs::write(&file, KEYS).unwrap();
         assert!(read(&format!("issuer: a, jwksFile: {}", file.display())).await.unwrap().has("a"));
-        let keys = serve(|path| (path == "/keys").then(|| KEYS.to_owned())).await;
+        let keys = serve(|path| ["/keys", "/set/"].contains(&path).then(|| KEYS.to_owned())).await;
         assert!(read(&format!("issuer: a, jwksUri: '{keys}/keys'")).await.unwrap().has("a"));
+        assert!(read(&format!("issuer: a, jwksUri: '{keys}/set/'")).await.unwrap().has("a"));
         let error = read(&format!("issuer: a, jwksUri: '{keys}/none'")).await.unwrap_err();
         assert!(error.contains("404"), "{error}");
         let error = read(&format!("issuer: '{keys}'")).await.unwrap_err();
@@ -260,7 +273,7 @@ mod tests {
         let own = named.clone();
         let issuer = serve(move |path| {
             let issuer = own.lock().clone();
-            let document = format!(r#"{{"issuer": "{issuer}", "jwks_uri": "{keys}/keys"}}"#);
+            let document = format!(r#"{{"issuer": "{issuer}", "jwks_uri": "{keys}/set/"}}"#);
             (path == "/realm/.well-known/openid-configuration").then_some(document)
         })
         .await;
