@@ -286,8 +286,13 @@ impl fmt::Write for Escaping<'_, '_> {
 }
 
 /// # Errors
-/// When the filter cannot be read, or has a single word that is neither a level nor a module.
+/// When the filter cannot be read, has a single word that is neither a level nor a module, or names the
+/// target of the audit log: with fields, such a directive would count before that of [`AUDIT`].
 fn parse(log: &str) -> anyhow::Result<EnvFilter> {
+    let (audit, _) = AUDIT;
+    if log.split(',').any(|directive| directive.split(['[', '=']).next().map(str::trim) == Some(audit)) {
+        anyhow::bail!("the target {audit:?} is that of the audit log, which no filter changes");
+    }
     if let Some(word) = log.split(',').map(str::trim).find(|word| is_misspelt_level(word)) {
         anyhow::bail!(
             "{word:?} is not a level: {}; levels by module are written as in info,pilotfish_xds=debug",
@@ -337,7 +342,8 @@ mod tests {
 
     #[test]
     fn no_filter_turns_the_audit_log_off() {
-        for log in ["off", "info", "audit=off", "off,audit=error", "debug,pilotfish_xds=off"] {
+        for log in ["off", "info", "off,[{action}]=off", "info,audi[{action}]=off", "debug,pilotfish_xds=off"]
+        {
             let kept = Kept::default();
             let writer = kept.clone();
             let subscriber = tracing_subscriber::fmt()
@@ -345,9 +351,16 @@ mod tests {
                 .with_ansi(false)
                 .with_writer(move || writer.clone())
                 .finish();
-            tracing::subscriber::with_default(subscriber, || tracing::info!(target: "audit", "a change"));
+            tracing::subscriber::with_default(
+                subscriber,
+                || tracing::info!(target: "audit", action = 1, "a change"),
+            );
             let text = String::from_utf8(kept.0.lock().clone()).unwrap();
             assert!(text.contains("a change"), "{log}: {text:?}");
+        }
+        for log in ["audit", "audit=off", "off, audit=error", "info,audit[{action}]=off", "audit[a]=off"] {
+            let error = parse(log).unwrap_err().to_string();
+            assert!(error.contains("which no filter changes"), "{log}: {error}");
         }
     }
 

@@ -76,6 +76,12 @@ impl Gate {
             caller.map_err(|denied| denied.answer(self.metrics()))
         }
     }
+
+    /// True if the client of a request may see debug pages, whichever site the request is of.
+    pub(crate) fn tells(&self, request: &Request) -> impl Future<Output = bool> + Send + use<'_> {
+        let admitted = self.admit(request, true);
+        async move { admitted.await.is_ok() }
+    }
 }
 
 /// Pages in computation, and computed pages that clients have not read.
@@ -188,14 +194,6 @@ pub(crate) fn check_site(request: &Request) -> Result<(), &'static str> {
     if cross_site::is_foreign(request.headers()) { Err(cross_site::REFUSAL) } else { Ok(()) }
 }
 
-/// Checks that the client may see debug pages.
-///
-/// # Errors
-/// Reason of the refusal.
-pub(crate) fn check_request(access: Access, request: &Request) -> Result<(), &'static str> {
-    check(access, peer(request), request.headers())
-}
-
 /// Address of the client; `None` for a request without a connection, from this process.
 pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
     request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
@@ -204,13 +202,6 @@ pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
 /// True for a client on this machine, or without a connection.
 pub(crate) fn is_local(peer: Option<IpAddr>, headers: &HeaderMap) -> bool {
     peer.is_none_or(is_this_machine) && !headers.keys().any(|name| is_forwarding_header(name.as_str()))
-}
-
-fn check(access: Access, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), &'static str> {
-    if access == Access::ThisMachine && !is_local(peer, headers) {
-        return Err(THIS_MACHINE);
-    }
-    check_name(peer, headers)
 }
 
 /// Checks the name under which a browser on this machine shows the page.
@@ -280,14 +271,18 @@ mod tests {
         assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
     }
 
-    fn allowed(access: Access, peer: &str, host: &str) -> bool {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::HOST, host.parse().unwrap());
-        check(access, Some(peer.parse().unwrap()), &headers).is_ok()
+    async fn is_told(access: Access, peer: Option<&str>, headers: &HeaderMap) -> bool {
+        let mut request = Request::new(Body::empty());
+        request.headers_mut().clone_from(headers);
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer.parse().unwrap(), 1)));
+        }
+        let gate = Gate::new(access.into(), metrics());
+        gate.tells(&request).await
     }
 
-    #[test]
-    fn other_machines_see_nothing_unless_that_is_said() {
+    #[tokio::test]
+    async fn other_machines_see_nothing_unless_that_is_said() {
         use Access::{Everybody, ThisMachine};
         for (access, peer, host, is_allowed) in [
             (ThisMachine, "127.0.0.1", "127.0.0.1:15014", true),
@@ -302,24 +297,25 @@ mod tests {
             (Everybody, "127.0.0.1", "evil.example.com", false),
             (Everybody, "127.0.0.6", "pilotfish", false),
         ] {
-            assert_eq!(allowed(access, peer, host), is_allowed, "{access:?} {peer} {host}");
+            let headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
+            let told = is_told(access, Some(peer), &headers).await;
+            assert_eq!(told, is_allowed, "{access:?} {peer} {host}");
         }
-        assert!(check(ThisMachine, None, &HeaderMap::new()).is_ok());
+        assert!(is_told(ThisMachine, None, &HeaderMap::new()).await);
     }
-    #[test]
-    fn requests_that_a_proxy_passes_on_are_of_other_machines() {
+
+    #[tokio::test]
+    async fn requests_that_a_proxy_passes_on_are_of_other_machines() {
         for name in ["x-forwarded-for", "forwarded", "via", "x-real-ip", "x-envoy-external-address"] {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, "localhost".parse().unwrap());
-            let checked = |access, headers: &HeaderMap| {
-                check(access, Some("127.0.0.1".parse().unwrap()), headers).is_ok()
-            };
-            assert!(checked(Access::ThisMachine, &headers));
+            let peer = Some("127.0.0.1");
+            assert!(is_told(Access::ThisMachine, peer, &headers).await);
             headers.insert(name, "127.0.0.1".parse().unwrap());
-            assert!(!checked(Access::ThisMachine, &headers), "{name}");
-            assert!(checked(Access::Everybody, &headers), "{name}");
+            assert!(!is_told(Access::ThisMachine, peer, &headers).await, "{name}");
+            assert!(is_told(Access::Everybody, peer, &headers).await, "{name}");
             headers.insert(header::HOST, "evil.example.com".parse().unwrap());
-            assert!(!checked(Access::Everybody, &headers), "{name}: no way around the name");
+            assert!(!is_told(Access::Everybody, peer, &headers).await, "{name}: no way around the name");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Audit log: one line for each request that changes state, with the target `audit`.
+//! Audit log: one line for each request that changes state, with the target `audit`, and with the field `log`
+//! for formats without targets.
 
 use crate::access::Gate;
 use crate::permissions::Caller;
@@ -43,11 +44,14 @@ impl Change {
         let action = self.action;
         let outcome = if status.is_success() { "done" } else { "failed" };
         if status != StatusCode::FORBIDDEN {
-            tracing::info!(target: "audit", %who, role, address, action, object, outcome, "a request to change state");
+            tracing::info!(
+                target: "audit", log = "audit", %who, role, address, action, object, outcome,
+                "a request to change state"
+            );
         } else if let Some(left_out) = self.refused.allow(Instant::now()) {
             let outcome = "refused";
             tracing::warn!(
-                target: "audit", %who, role, address, action, object, outcome, left_out,
+                target: "audit", log = "audit", %who, role, address, action, object, outcome, left_out,
                 "a request to change state"
             );
         }

@@ -73,6 +73,7 @@ pub(crate) struct Admin<C> {
     pub(crate) feed: Arc<Feed>,
     version: &'static str,
     readiness: Arc<Prepared>,
+    gate: Arc<Gate>,
     metrics_page: MetricsPage,
 }
 
@@ -91,9 +92,7 @@ pub fn router<C: ControlPlane + Operations>(
     version: &'static str,
     permissions: impl Into<Permissions>,
 ) -> Router {
-    let permissions = permissions.into();
-    let access = permissions.access();
-    let gate = Arc::new(Gate::new(permissions, metrics.clone()));
+    let gate = Arc::new(Gate::new(permissions.into(), metrics.clone()));
     let pages = Router::new()
         .route("/debug", get(index))
         .route("/debug/", get(index))
@@ -117,7 +116,7 @@ pub fn router<C: ControlPlane + Operations>(
     let lasting = Router::new()
         .route("/api/v1/events", get(events::<C>))
         .merge(profile::router())
-        .layer(middleware::from_fn_with_state(gate, access::admit));
+        .layer(middleware::from_fn_with_state(gate.clone(), access::admit));
     Router::new()
         .route("/metrics", get(metrics_text::<C>))
         .route("/ready", get(ready::<C>))
@@ -132,7 +131,8 @@ pub fn router<C: ControlPlane + Operations>(
         .layer(middleware::map_response(for_this_site))
         .with_state(Arc::new(Admin {
             metrics_page: MetricsPage::new(metrics.clone()),
-            readiness: Prepared::new(access),
+            readiness: Prepared::new(),
+            gate,
             plane,
             metrics,
             feed,
@@ -164,8 +164,9 @@ async fn alive<C: ControlPlane>(State(admin): Shared<C>) -> Response {
 }
 
 async fn ready<C: ControlPlane>(State(admin): Shared<C>, request: Request) -> Response {
-    let told = admin.readiness.tells(&request);
+    let told = admin.gate.tells(&request);
     drop(request);
+    let told = told.await;
     admin.readiness.answer(&admin.plane, told).await
 }
 

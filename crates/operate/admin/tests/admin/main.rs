@@ -12,6 +12,7 @@ mod ready;
 mod roles;
 
 use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode, header};
 use pilotfish_admin::{
     Abandoned, Access, ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations,
@@ -22,6 +23,7 @@ use pilotfish_api::v1::{self, Failure};
 use pilotfish_model::{Kind, Object, ServiceKey, World};
 use pilotfish_registry::testing::world_from_yaml;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -603,6 +605,7 @@ async fn plans_nodes_and_the_log_level_are_asked_for_with_json_only() {
         let router = routes(fixture());
         let request = Request::post(format!("/api/v1/{path}"))
             .header(header::CONTENT_TYPE, kind)
+            .extension(ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 1))))
             .body(Body::from(text.to_owned()))
             .unwrap();
         assert_eq!(

@@ -214,6 +214,21 @@ async fn browsers_show_the_dashboard_with_a_token_as_password() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ready_has_the_lines_of_problems_for_viewers_only() {
+    let served = Served::start(&format!("{RULES}- {{identities: [loopback], role: none}}\n")).await;
+    for (from, tls, token, told) in [
+        ("127.0.0.1:0", None, None, false),
+        (ELSEWHERE, Some(None), None, false),
+        (ELSEWHERE, Some(None), Some("Bearer planted-norole-0123"), false),
+        (ELSEWHERE, Some(None), Some("Bearer planted-viewer-0123"), true),
+    ] {
+        let (status, answer) = served.ask(from, tls, token, ("GET", "/ready", "")).await;
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer.contains(r#""problems":[""#), told, "{token:?}: {answer}");
+    }
+}
+
 /// Text of the log of this process.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -260,7 +275,7 @@ async fn each_change_is_one_line_of_the_audit_log() {
             &op,
             ACTIONS[6],
             Some(
-                r#"who=spiffe://td/ns/audit/sa/op role="operator" address="127.0.0.2" action="set-log-level" object="debug" outcome="done""#,
+                r#"log="audit" who=spiffe://td/ns/audit/sa/op role="operator" address="127.0.0.2" action="set-log-level" object="debug" outcome="done""#,
             ),
         ),
         (&op, ACTIONS[7], Some(r#"action="accept-loss" object="consul" outcome="done""#)),
