@@ -29,7 +29,7 @@ pub(crate) struct Rotate {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubernetes", "kubeconfig"])]
     data_dir: Option<PathBuf>,
     /// The authority is in Secret istio-ca-secret of a cluster, that of --kubeconfig
-    #[arg(long, conflicts_with = "kube")]
+    #[arg(long, conflicts_with_all = ["kube", "context", "pod", "pilotfish_namespace"])]
     kubernetes: bool,
     /// The namespace of the Secret
     #[arg(long, value_name = "NS", default_value = "istio-system")]
@@ -91,9 +91,50 @@ impl Rotate {
         Ok(())
     }
 
-    /// True if the Secret is written directly. A kubeconfig alone means that, too.
+    /// True if the Secret is written directly. A kubeconfig alone means that, too; with another flag of
+    /// clusters, a control plane in the cluster is asked.
     fn is_of_cluster(&self) -> bool {
         let cluster = &self.connection.address.cluster;
-        self.kubernetes || (cluster.kubeconfig.is_some() && !cluster.kube)
+        let asks_pod = cluster.kube
+            || cluster.context.is_some()
+            || cluster.pod.is_some()
+            || cluster.pilotfish_namespace.is_some();
+        self.kubernetes || (cluster.kubeconfig.is_some() && !asks_pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        rotate: Rotate,
+    }
+
+    #[test]
+    fn only_a_kubeconfig_alone_means_its_current_context() {
+        let is_of_cluster = |flags: &str| {
+            let read = Command::try_parse_from(["rotate"].into_iter().chain(flags.split_whitespace()));
+            read.map(|command| command.rotate.is_of_cluster()).map_err(|error| error.kind())
+        };
+        for (flags, expected) in [
+            ("", Ok(false)),
+            ("--kubernetes", Ok(true)),
+            ("--kubernetes --kubeconfig f", Ok(true)),
+            ("--kubeconfig f", Ok(true)),
+            ("--kubeconfig f --kube", Ok(false)),
+            ("--kubeconfig f --context staging", Ok(false)),
+            ("--kubeconfig f --pod a", Ok(false)),
+            ("--kubeconfig f --pilotfish-namespace a", Ok(false)),
+            ("--kubernetes --context staging", Err(ErrorKind::ArgumentConflict)),
+            ("--kubernetes --pod a", Err(ErrorKind::ArgumentConflict)),
+            ("--kubernetes --pilotfish-namespace a", Err(ErrorKind::ArgumentConflict)),
+        ] {
+            assert_eq!(is_of_cluster(flags), expected, "{flags}");
+        }
     }
 }
