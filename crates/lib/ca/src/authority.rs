@@ -19,6 +19,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
+use webpki::ExpirationPolicy;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -129,20 +130,35 @@ impl Authority {
             .map_err(|error| certificate_error(own.origin, error.to_string()))?;
         let authority = Self { issuer, signing, chain, roots, revocations: None, expires, root_expires };
         let fail = |reason| AuthorityError::Chain { origin: own.origin.into(), reason };
-        authority.check_trial(now).map_err(fail)?;
+        authority.check_trial(now, ExpirationPolicy::Enforce).map_err(fail)?;
         Ok(authority)
     }
 
-    /// Adds lists of revoked certificates, and checks that clients which use them accept what it signs.
+    /// Adds lists of revoked certificates, and checks that clients which use them accept what it signs. Lists
+    /// may have expired: see [`check_revocations`](Self::check_revocations).
     ///
     /// # Errors
-    /// When there is none, one cannot be used, one of an authority of the chain is missing or has expired, or
-    /// a certificate of the chain is revoked.
+    /// When there is none, one cannot be used, one of an authority of the chain is missing, or a certificate
+    /// of the chain is revoked.
     pub fn with_revocations(self, lists: Pem<'_>, now: SystemTime) -> Result<Self, AuthorityError> {
         let authority = Self { revocations: Some(Revocations::from_pem(lists)?), ..self };
         let fail = |reason| AuthorityError::Revocation { origin: lists.origin.into(), reason };
-        authority.check_trial(now).map_err(fail)?;
+        authority.check_trial(now, ExpirationPolicy::Ignore).map_err(fail)?;
         Ok(authority)
+    }
+
+    /// Checks that the lists of revoked certificates have not expired: clients that use them would reject
+    /// what it signs.
+    ///
+    /// # Errors
+    /// When one of an authority of the chain has expired.
+    pub fn check_revocations(&self, now: SystemTime) -> Result<(), AuthorityError> {
+        let Some(lists) = self.revocations.as_ref().filter(|lists| lists.ends <= now) else { return Ok(()) };
+        // Those of other authorities are not used.
+        self.check_trial(now, ExpirationPolicy::Enforce).map_err(|_| AuthorityError::Revocation {
+            origin: lists.origin.clone(),
+            reason: "a list has expired".to_owned(),
+        })
     }
 
     /// Returns the lists of revoked certificates in PEM, if there are any.
@@ -285,12 +301,13 @@ impl Authority {
     /// Signs a certificate and verifies it as a client and a server would. This finds wrong roots, a chain
     /// with a gap, constraints of an authority, and names that do not come out as they are in its
     /// certificate.
-    fn check_trial(&self, now: SystemTime) -> Result<(), String> {
+    fn check_trial(&self, now: SystemTime, policy: ExpirationPolicy) -> Result<(), String> {
         let identity = WorkloadId { trust_domain: "cluster.local", namespace: "a", service_account: "b" };
         let key = KeyPair::generate().map_err(|error| error.to_string())?;
         let lifetime = Duration::from_secs(3600);
         let leaf = self.leaf(&key, identity, lifetime, now).map_err(|error| error.to_string())?;
-        verify(&leaf, &self.chain, &self.roots, self.revocations.as_ref(), now)
+        let revocations = self.revocations.as_ref().map(|lists| (lists, policy));
+        verify(&leaf, &self.chain, &self.roots, revocations, now)
     }
 }
 

@@ -28,6 +28,8 @@ const TAGS: [&str; 2] = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
 #[derive(Debug)]
 pub struct CertificateRequest {
     pub(crate) key: SubjectPublicKeyInfo,
+    /// What was verified, in DER.
+    der: Vec<u8>,
 }
 
 impl CertificateRequest {
@@ -46,6 +48,13 @@ impl CertificateRequest {
     /// As [`from_pem`](Self::from_pem), and when it claims anything else.
     pub fn from_pem_claiming(text: &str, identity: WorkloadId<'_>) -> Result<Self, RequestError> {
         Self::read(text, |request| check_claims(request, &identity.to_string()))
+    }
+
+    /// Returns the request that was verified as one section of PEM. The text that was parsed may hold others.
+    #[must_use]
+    pub fn to_pem(&self) -> String {
+        let section = pem::Pem::new(TAGS[0], self.der.as_slice());
+        pem::encode_config(&section, pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF))
     }
 
     fn read(
@@ -84,7 +93,7 @@ impl CertificateRequest {
         }
         let key = SubjectPublicKeyInfo::from_der(public.raw).map_err(|_| RequestError::Key)?;
         request.verify_signature().map_err(|_| RequestError::Signature)?;
-        Ok(Self { key })
+        Ok(Self { key, der: section.contents().to_vec() })
     }
 }
 

@@ -13,18 +13,18 @@ pub(crate) fn verify(
     leaf: &CertificateDer<'_>,
     chain: &[CertificateDer<'_>],
     roots: &[CertificateDer<'_>],
-    revocations: Option<&Revocations>,
+    revocations: Option<(&Revocations, ExpirationPolicy)>,
     now: SystemTime,
 ) -> Result<(), String> {
     let anchors: Result<Vec<_>, _> = roots.iter().map(anchor_from_trusted_cert).collect();
     let anchors = anchors.map_err(|error| format!("a root: {error}"))?;
     let leaf = EndEntityCert::try_from(leaf).map_err(|error| error.to_string())?;
     let time = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
-    let lists: Vec<_> = revocations.iter().flat_map(|revocations| &revocations.lists).collect();
-    // Envoy wants a list of each authority in the chain, and one that has not expired.
+    let lists: Vec<_> = revocations.into_iter().flat_map(|(all, _)| &all.lists).collect();
+    // Envoy wants a list of each authority in the chain.
     let revocation = RevocationOptionsBuilder::new(&lists).ok();
-    let revocation =
-        revocation.map(|options| options.with_expiration_policy(ExpirationPolicy::Enforce).build());
+    let revocation = revocation.zip(revocations);
+    let revocation = revocation.map(|(options, (_, policy))| options.with_expiration_policy(policy).build());
     for usage in [KeyUsage::client_auth(), KeyUsage::server_auth()] {
         leaf.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &anchors, chain, time, usage, revocation, None)
             .map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! Authority in force: with its key, or with its roots only.
 
 use anyhow::{Context, Result};
-use pilotfish_ca::{Authority, CertificateInfo, ExternalAuthority, SignError};
+use pilotfish_ca::{Authority, AuthorityError, CertificateInfo, ExternalAuthority, SignError};
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -29,6 +29,17 @@ impl Issuer {
         match self {
             Self::Own(authority) => authority.revocations_pem(),
             Self::External(_) => None,
+        }
+    }
+
+    /// Checks that the lists of revoked certificates have not expired.
+    ///
+    /// # Errors
+    /// When one has expired.
+    pub(super) fn check_revocations(&self, now: SystemTime) -> Result<(), AuthorityError> {
+        match self {
+            Self::Own(authority) => authority.check_revocations(now),
+            Self::External(_) => Ok(()),
         }
     }
 

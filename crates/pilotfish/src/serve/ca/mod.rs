@@ -148,7 +148,7 @@ impl Ca {
             names,
             metrics: metrics.clone(),
         };
-        ca.note_expiry(now);
+        ca.note_state(&texts, None, now);
         let ca = Arc::new(ca);
         let (state, renew) = (PolledFiles::new(texts), now + SERVING / 2);
         let reload = CaReload { ca: ca.clone(), source, state, renew, retry: now };
@@ -198,7 +198,21 @@ impl Ca {
         Ok(())
     }
 
-    fn note_expiry(&self, now: SystemTime) {
+    /// Notes the state for operators, with the reason why newer texts are not in force. Lists of revoked
+    /// certificates that expire while they are in force are a failure as well.
+    fn note_state(&self, texts: &AuthorityTexts, refused: Option<String>, now: SystemTime) {
+        let expired = || self.authority.load().check_revocations(now).err().map(|error| error.to_string());
+        let is_logged = refused.is_some();
+        let failure = refused.or_else(expired);
+        if let Some(reason) = &failure
+            && !is_logged
+            && self.standing.load().failure.as_ref() != Some(reason)
+        {
+            tracing::error!(reason, "revocation lists that have expired stay in force");
+        }
+        self.metrics.ca.files_refused.set(i64::from(failure.is_some()));
+        let standing = Standing::of(texts, self.signer.as_ref());
+        self.standing.store(Arc::new(Standing { failure, ..standing }));
         let (root, signing) = self.authority.load().expiry();
         self.metrics.ca.set_expiry(root, signing, now);
     }
@@ -246,7 +260,9 @@ impl CaReload {
     fn step(&mut self, read: Result<AuthorityTexts>, now: SystemTime) {
         let ca = self.ca.clone();
         let outcome = self.state.step(read.map_err(|error| format!("{error:#}")), |texts| {
-            ca.put_in_force(texts.authority(now)?, now)
+            let authority = texts.authority(now)?;
+            authority.check_revocations(now)?;
+            ca.put_in_force(authority, now)
         });
         match outcome {
             Outcome::Unchanged => {}
@@ -271,11 +287,7 @@ impl CaReload {
                 }
             }
         }
-        let failure = self.state.failure().map(str::to_owned);
-        ca.standing
-            .store(Arc::new(Standing { failure, ..Standing::of(self.state.in_force(), ca.signer.as_ref()) }));
-        ca.metrics.ca.files_refused.set(i64::from(self.state.is_failing()));
-        ca.note_expiry(now);
+        ca.note_state(self.state.in_force(), self.state.failure().map(str::to_owned), now);
     }
 }
 
@@ -289,7 +301,9 @@ fn names(settings: &Settings) -> BTreeSet<String> {
     let services = services.into_iter().chain(of_revision).map(|name| format!("{name}.{namespace}"));
     let services = services.chain(settings.webhooks.iter().map(|webhooks| webhooks.service.clone()));
     let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    let bound = settings.tls.iter().map(|tls| tls.address.ip()).filter(|ip: &IpAddr| !ip.is_unspecified());
+    let bound = settings.tls.iter().map(|tls| tls.address.ip());
+    let bound = bound.chain(settings.admin.secure.iter().map(|secure| secure.address.ip()));
+    let bound = bound.filter(|ip: &IpAddr| !ip.is_unspecified());
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_dns = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
     let machine = Some(machine).filter(|name| !name.is_empty() && name.chars().all(is_dns));

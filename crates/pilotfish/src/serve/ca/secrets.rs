@@ -217,10 +217,11 @@ impl WorkloadSecrets {
                 entry.expires = Some(made.expires);
                 made.expires.duration_since(wall_time).unwrap_or_default() / 2
             }
-            // Beyond a limit a client waits for its first certificate: without it, Envoy would continue
-            // without certificates.
+            // Beyond a limit, and while a signer does not answer, a client waits for its first certificate:
+            // without it, Envoy would continue without certificates.
             Err(Refused { wait, status }) => {
-                let waits = status.code() == tonic::Code::ResourceExhausted;
+                let waits =
+                    matches!(status.code(), tonic::Code::ResourceExhausted | tonic::Code::Unavailable);
                 if entry.certificate == PrivateSecret::NotYet && !waits {
                     entry.certificate = PrivateSecret::Absent;
                 }

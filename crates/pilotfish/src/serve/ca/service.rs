@@ -112,7 +112,7 @@ impl CaService {
     }
 
     /// Has the external signer sign a request that claims the identity and nothing else, and checks the
-    /// answer.
+    /// answer. What was verified is sent, and not the text of the client.
     async fn request(
         &self,
         signer: &ClusterSigner,
@@ -120,11 +120,11 @@ impl CaService {
         csr: String,
         lifetime: Duration,
     ) -> Result<IssuedCertificate, Status> {
-        let (proven, text) = (identity.to_owned(), csr.clone());
+        let proven = identity.to_owned();
         let request =
-            self.computed(move || Ok(CertificateRequest::from_pem_claiming(&text, workload_id(&proven)?)?));
+            self.computed(move || Ok(CertificateRequest::from_pem_claiming(&csr, workload_id(&proven)?)?));
         let request = request.await?.map_err(|error| self.failed(&error))?;
-        let signed = signer.sign(identity, csr, lifetime).await;
+        let signed = signer.sign(identity, request.to_pem(), lifetime).await;
         let signed = signed.inspect_err(|_| self.count_failure("CERT_GEN_ERROR"))?;
         let chain = signed.ok_or_else(|| self.too_many_signing().status)?;
         let (proven, authority, longest) =

@@ -128,7 +128,14 @@ impl ClusterSigner {
 
     /// Approves a request and waits for the answer.
     async fn answer(&self, name: &str) -> Result<String, Failure> {
-        self.note_approval(self.requests.approve(name).await?);
+        match self.requests.approve(name).await {
+            Ok(may_approve) => self.note_approval(may_approve),
+            // Another approver may have been faster: the state decides.
+            Err(error) if matches!(error.class, ErrorClass::Rejected | ErrorClass::Conflict) => {
+                tracing::debug!(name, %error, "a CertificateSigningRequest was not approved");
+            }
+            Err(error) => return Err(error.into()),
+        }
         let mut backoff = Backoff::new(READS, Jitter::default());
         loop {
             match self.requests.state(name).await {

@@ -2,7 +2,7 @@ use super::files::AuthorityFiles;
 use super::messages::{IstioCertificateRequest, IstioCertificateResponse};
 use super::service::{ADDRESS_CERTIFICATES, IDENTITY_CERTIFICATES};
 use super::*;
-use crate::settings::{CaArgs, RegistrationArgs, ServeArgs, SourceArgs, TlsArgs};
+use crate::settings::{AdminArgs, CaArgs, RegistrationArgs, ServeArgs, SourceArgs, TlsArgs};
 use pilotfish_admin_state::{AuthorityOperations, PrometheusRecorder};
 use pilotfish_ca::SelfSigned;
 use pilotfish_control_plane::control::Shared;
@@ -23,7 +23,11 @@ use tonic::{Code, Status};
 pub(super) const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 
 pub(super) fn settings(ca: &str, data: &Path) -> Settings {
-    let args = ServeArgs {
+    args(ca, data).check(RegistryTable::default()).unwrap()
+}
+
+fn args(ca: &str, data: &Path) -> ServeArgs {
+    ServeArgs {
         ca: CaArgs { ca: Some(ca.to_owned()), ..CaArgs::default() },
         sources: SourceArgs { paths: vec![".".into()], ..SourceArgs::default() },
         registration: RegistrationArgs { data_dir: Some(data.to_owned()), ..RegistrationArgs::default() },
@@ -33,8 +37,7 @@ pub(super) fn settings(ca: &str, data: &Path) -> Settings {
             ..TlsArgs::default()
         },
         ..ServeArgs::default()
-    };
-    args.check(RegistryTable::default()).unwrap()
+    }
 }
 
 async fn open(ca: &str, data: &Path) -> Result<(Arc<Ca>, CaReload)> {
@@ -193,6 +196,65 @@ async fn new_files_are_put_in_force_and_broken_ones_are_not() {
     fs::write(folder.path().join("ca-cert.pem"), &two.certificate).unwrap();
     let (roots, renewed, refused) = state().await;
     assert!(roots != first && renewed != serving && refused == 0);
+}
+
+/// An authority, and lists of it that are valid until these years.
+fn with_lists(years: [i32; 2]) -> (SelfSigned, [String; 2]) {
+    use rcgen::{CertificateRevocationListParams, Issuer, KeyIdMethod, KeyUsagePurpose, date_time_ymd};
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::from_params(&params, &key);
+    let lists = years.map(|year| {
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(year, 1, 1),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&issuer).unwrap().pem().unwrap()
+    });
+    (SelfSigned { certificate, key: key.serialize_pem() }, lists)
+}
+
+#[tokio::test]
+async fn lists_that_expire_stay_in_force_and_are_a_failure_also_after_a_restart() {
+    let (folder, metrics) = (tempfile::tempdir().unwrap(), Arc::new(Metrics::new("test").unwrap()));
+    let (made, [expired, good]) = with_lists([2025, 2060]);
+    write(&folder, &made);
+    let path = folder.path().join("ca-crl.pem");
+    fs::write(&path, &expired).unwrap();
+    let source = format!("files={}", folder.path().display());
+    let (ca, mut reload) = open_with(&source, folder.path(), &metrics).await.unwrap();
+    let state = || (ca.view().failure, ca.metrics.ca.files_refused.get());
+    let has_expired = |(failure, refused): (Option<String>, i64)| {
+        assert!(failure.as_ref().is_some_and(|reason| reason.contains("a list has expired")), "{failure:?}");
+        assert_eq!(refused, 1);
+    };
+    has_expired(state());
+    let now = SystemTime::now();
+    step(&mut reload, now).await;
+    has_expired(state());
+    fs::write(&path, &good).unwrap();
+    step(&mut reload, now).await;
+    assert_eq!(state(), (None, 0));
+    // Nothing changes but the time.
+    step(&mut reload, now + Duration::from_secs(40 * 366 * 86_400)).await;
+    has_expired(state());
+}
+
+#[test]
+fn names_of_this_process_include_the_addresses_of_its_listeners() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut args = args("self-signed", folder.path());
+    args.tls.secure_xds_address = Some("192.0.2.1:15012".into());
+    args.admin = AdminArgs { secure_admin_address: Some("192.0.2.2:15024".into()), ..AdminArgs::default() };
+    let names = names(&args.check(RegistryTable::default()).unwrap());
+    assert!(names.contains("192.0.2.1") && names.contains("192.0.2.2"), "{names:?}");
 }
 
 #[tokio::test]

@@ -150,6 +150,21 @@ async fn certificate_that_cannot_be_made_is_made_later() {
     assert!(envoy.next().unwrap().certificate.is_some());
 }
 
+#[tokio::test]
+async fn client_waits_for_a_slow_signer() {
+    let plane = Plane::new().await;
+    let envoy = plane.connect(&[WEB]);
+    assert!(envoy.next().is_none());
+    let now = Instant::now();
+    let order = plane.secrets.next(now).unwrap();
+    let wait = Duration::from_secs(10);
+    let late = Refused { status: tonic::Status::unavailable("not signed within 30 s"), wait };
+    plane.secrets.made(&order, Err(late), now, SystemTime::now());
+    assert!(envoy.next().is_none());
+    assert_eq!(plane.make_until(now + wait), 1);
+    assert!(envoy.next().unwrap().certificate.is_some());
+}
+
 // Each 5 ms bring another request.
 #[tokio::test(start_paused = true)]
 async fn certificates_over_sds_count_as_requests() {

@@ -91,12 +91,20 @@ impl Cluster {
         match (method, path.ends_with("/approval")) {
             ("POST", _) => {
                 *self.created.lock() += 1;
+                let request = STANDARD.decode(body["spec"]["request"].as_str().unwrap()).unwrap();
+                let request = String::from_utf8(request).unwrap();
+                assert!(request.starts_with("-----BEGIN ") && request.matches("-----BEGIN ").count() == 1);
                 let name =
                     format!("{}{}", body["metadata"]["generateName"].as_str().unwrap(), requests.len());
                 let mut object = body;
                 object["metadata"]["name"] = json!(name);
                 requests.insert(name, object.clone());
                 (201, object)
+            }
+            // Another approver was faster.
+            ("PATCH", true) if *self.behaviour.lock() == Behaviour::Denies => (409, status(409, "conflict")),
+            ("PATCH", true) if matches!(*self.behaviour.lock(), Behaviour::SignsFor(_)) => {
+                (422, status(422, "approved already"))
             }
             ("PATCH", true) if *self.may_approve.lock() => {
                 assert_eq!(body["status"]["conditions"][0]["type"], "Approved");
@@ -206,6 +214,9 @@ async fn request_that_claims_anything_else_is_never_sent() {
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     }
     assert_eq!(*service.cluster.created.lock(), 0);
+    let two = format!("x{}{}", csr(&key, WEB), csr(&WorkloadKey::create().unwrap(), CART));
+    let chain = service.call(two).await.unwrap();
+    key.accept(&chain, WorkloadId::parse(WEB), SystemTime::now()).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
