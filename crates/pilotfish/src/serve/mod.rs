@@ -139,7 +139,7 @@ impl Bound {
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registration.as_ref());
         let permissions = admin::permissions(&settings, &sources, &shared, recorder.metrics(), jwt)?;
         let pages = Pages { permissions, asked, ca: ca.clone() };
-        subsystems.extend([control_loop::subsystem(control, inbox), analyses(&analysis)]);
+        subsystems.add(control_loop::subsystem(control, inbox));
         let reviews = reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone()));
         subsystems.extend(reviews.into_iter().chain([lookups::subsystem(names, messages.clone())]));
         subsystems.extend(of_leader(&settings, &sources, &shared, &recorder, &revision, ca.as_ref()));
@@ -150,7 +150,7 @@ impl Bound {
         subsystems.extend(sources.subsystems(messages, &shared, revision));
         subsystems.extend(live.into_iter().chain(keys).chain(webhooks.map(Webhooks::subsystem)));
         subsystems.extend(pages.subsystems(admin, &admin_state, &recorder, &settings)?);
-        subsystems.extend(reloads(reload, ca_reload, secrets).chain([xds::subsystem(xds)]));
+        subsystems.extend(reloads(reload, ca_reload, secrets).chain([xds::subsystem(xds), analyses(&analysis)]));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
         Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })
