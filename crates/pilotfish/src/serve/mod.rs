@@ -141,7 +141,8 @@ impl Bound {
         let pages = Pages { permissions, asked, ca: ca.clone() };
         subsystems.add(control_loop::subsystem(control, inbox));
         let reviews = reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone()));
-        subsystems.extend(reviews.into_iter().chain([lookups::subsystem(names, messages.clone())]));
+        subsystems.extend(reviews.into_iter().chain([analyses(&analysis)]));
+        subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(of_leader(&settings, &sources, &shared, &recorder, &revision, ca.as_ref()));
         subsystems.extend(gateways::subsystem(&settings, &sources, &shared, webhooks.as_ref())?);
         let configuration = configuration::subsystem(&configuration, &fanout, &shared);
@@ -150,7 +151,7 @@ impl Bound {
         subsystems.extend(sources.subsystems(messages, &shared, revision));
         subsystems.extend(live.into_iter().chain(keys).chain(webhooks.map(Webhooks::subsystem)));
         subsystems.extend(pages.subsystems(admin, &admin_state, &recorder, &settings)?);
-        subsystems.extend(reloads(reload, ca_reload, secrets).chain([xds::subsystem(xds), analyses(&analysis)]));
+        subsystems.extend(reloads(reload, ca_reload, secrets).chain([xds::subsystem(xds)]));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
         Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })
