@@ -140,14 +140,11 @@ impl Bound {
         let permissions = admin::permissions(&settings, &sources, &shared, recorder.metrics(), jwt)?;
         let pages = Pages { permissions, asked, ca: ca.clone() };
         subsystems.add(control_loop::subsystem(control, inbox));
-        let reviews = reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone()));
-        subsystems.extend(reviews.into_iter().chain([analyses(&analysis)]));
+        subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(of_leader(&settings, &sources, &shared, &recorder, &revision, ca.as_ref()));
         subsystems.extend(gateways::subsystem(&settings, &sources, &shared, webhooks.as_ref())?);
-        let configuration = configuration::subsystem(&configuration, &fanout, &shared);
-        subsystems
-            .extend(revocation::subsystem(&settings, &sources, &fanout).into_iter().chain(configuration));
+        subsystems.extend(followers(&settings, &sources, &fanout, &shared, &configuration, &analysis));
         subsystems.extend(sources.subsystems(messages, &shared, revision));
         subsystems.extend(live.into_iter().chain(keys).chain(webhooks.map(Webhooks::subsystem)));
         subsystems.extend(pages.subsystems(admin, &admin_state, &recorder, &settings)?);
@@ -228,6 +225,20 @@ impl Pages {
         ];
         Ok(exporter.into_iter().chain(reload).chain(others).chain(servers).collect())
     }
+}
+
+/// Returns the subsystems that follow published worlds in each replica.
+fn followers(
+    settings: &Settings,
+    sources: &Sources,
+    fanout: &Arc<Fanout<Resources>>,
+    shared: &Arc<Shared>,
+    configuration: &Arc<Configuration>,
+    analysis: &Arc<Analysis>,
+) -> impl Iterator<Item = Subsystem> {
+    let revocation = revocation::subsystem(settings, sources, fanout);
+    let configuration = configuration::subsystem(configuration, fanout, shared);
+    revocation.into_iter().chain(configuration).chain([analyses(analysis)])
 }
 
 /// Returns the subsystems of which one replica does the work: writing status, exports and roots.
