@@ -1,5 +1,6 @@
 //! HTTP requests: single ones, and a steady load in which every failure counts.
 
+use super::LIMIT;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::Request;
@@ -44,7 +45,7 @@ async fn send(client: &Http, port: u16, host: &str, headers: &[(&str, &str)]) ->
 pub async fn request(method: &str, url: &str, headers: &[(&str, &str)]) -> Result<(u16, String), String> {
     let request = Request::builder().method(method).uri(url);
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-    status_and_body(&client(), request).await
+    status_and_body(&client(), request, REQUEST_LIMIT).await
 }
 
 /// Body of a URL.
@@ -70,11 +71,11 @@ pub(super) async fn post(url: &str, body: &str) -> Result<String, String> {
 /// # Errors
 /// The error message, if there was no response.
 pub(super) async fn answer(url: &str) -> Result<(u16, String), String> {
-    status_and_body(&client(), Request::get(url)).await
+    status_and_body(&client(), Request::get(url), LIMIT).await
 }
 
 async fn exchange(client: &Http, request: hyper::http::request::Builder) -> Result<String, String> {
-    match status_and_body(client, request).await? {
+    match status_and_body(client, request, REQUEST_LIMIT).await? {
         (200..300, body) => Ok(body),
         (status, _) => Err(format!("HTTP {status}")),
     }
@@ -83,15 +84,19 @@ async fn exchange(client: &Http, request: hyper::http::request::Builder) -> Resu
 async fn status_and_body(
     client: &Http,
     request: hyper::http::request::Builder,
+    limit: Duration,
 ) -> Result<(u16, String), String> {
     let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
-    let answer = tokio::time::timeout(Duration::from_secs(10), client.request(request)).await;
+    let answer = tokio::time::timeout(limit, client.request(request)).await;
     let answer =
-        answer.map_err(|_| "no answer within 10 s".to_owned())?.map_err(|error| format!("{error:?}"))?;
+        answer.map_err(|_| format!("no answer within {limit:?}"))?.map_err(|error| format!("{error:?}"))?;
     let status = answer.status().as_u16();
     let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
+
+/// Timeout of a request of a load.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
 /// A steady load on one host from several concurrent clients.
 pub struct Load {
