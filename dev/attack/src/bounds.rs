@@ -46,8 +46,8 @@ impl Bounds {
 
     /// Bounds for a build without optimisation on a busy machine: about four times the values of two busy
     /// processors (2026-11: `/ready` 1.0 s, a change 2.0 s, a new proxy 2.5 s, a page or an edit 10 s, memory
-    /// 92 MiB more during attacks and 77 MiB after all). Memory is checked after every ten attacks: the allocator keeps
-    /// freed memory for a while, which only the full form accounts for.
+    /// 92 MiB more during attacks and 77 MiB after all). Memory is checked after every ten attacks: the
+    /// allocator keeps freed memory for a while, which only the full form accounts for.
     pub const SHORT: Self = Self {
         ready: Duration::from_secs(5),
         push: Duration::from_secs(8),
