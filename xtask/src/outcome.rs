@@ -1,4 +1,4 @@
-//! What the test executables of a step printed: counts, and the failures in short.
+//! Result of a step: the counts that its test executables print, and the beginning of each failure.
 
 /// Lines of one failed test that the report repeats.
 const LINES_OF_A_FAILURE: usize = 12;

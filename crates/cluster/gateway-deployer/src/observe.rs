@@ -25,7 +25,7 @@ const PAGE: u32 = 500;
 /// Status of a watch whose version the API server no longer has.
 const EXPIRED: u16 = 410;
 
-/// What is stored in a cluster.
+/// Event of a watch on the objects of Gateways.
 #[derive(Debug)]
 pub(crate) enum Observation {
     /// All objects of a kind.

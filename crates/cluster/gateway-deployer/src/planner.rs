@@ -73,8 +73,7 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    /// Replaces the objects of all Gateways. What a Gateway that is absent here had made is left to the
-    /// garbage collector.
+    /// Replaces the objects of all Gateways. Objects of deleted Gateways are left to the garbage collector.
     pub(crate) fn set_desired(&mut self, all: BTreeMap<ObjectKey, Arc<Desired>>, now: Instant) {
         let gone: Vec<_> = self.entries.keys().filter(|key| !all.contains_key(key)).cloned().collect();
         for key in gone {

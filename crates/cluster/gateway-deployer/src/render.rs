@@ -71,8 +71,8 @@ pub struct GatewayTemplate {
 }
 
 impl GatewayTemplate {
-    /// Creates a template, and tests it on a Gateway without parameters. Of the values, `tokenAudience` may
-    /// be unused.
+    /// Creates a template, and tests it on a Gateway without parameters. A template that does not use the
+    /// value `tokenAudience` is valid.
     ///
     /// # Errors
     /// If the template fails.

@@ -28,7 +28,7 @@ const TAGS: [&str; 2] = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
 #[derive(Debug)]
 pub struct CertificateRequest {
     pub(crate) key: SubjectPublicKeyInfo,
-    /// What was verified, in DER.
+    /// The verified request in DER.
     der: Vec<u8>,
 }
 

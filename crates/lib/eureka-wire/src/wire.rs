@@ -202,7 +202,7 @@ impl From<&str> for Text {
 }
 
 impl Metadata {
-    /// True without entries.
+    /// True if there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -149,7 +149,7 @@ fn key(value: serde_json::Value) -> Option<Key> {
         return None;
     }
     let algorithm = match jwk.alg {
-        // One that is not known here is the only one of this key.
+        // A key with an unknown algorithm is not used with another one.
         Some(name) => Some(serde_json::from_value(name.into()).ok()?),
         None => None,
     };

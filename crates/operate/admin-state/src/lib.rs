@@ -66,7 +66,7 @@ pub type Rotating<'a> = Pin<Box<dyn Future<Output = Result<CaRotation, String>> 
 
 /// The certificate authority, for operators.
 pub trait AuthorityOperations: Send + Sync {
-    /// Its present state.
+    /// Returns the present state of the authority.
     fn view(&self) -> CertificateAuthority;
 
     /// Begins a rotation of its root. `overlap` is the longest validity of workload certificates.

@@ -68,7 +68,7 @@ pub(crate) struct AdminSettings {
     pub(crate) tokens: Option<PathBuf>,
     /// Audiences of which tokens of service accounts must have one; empty if none are accepted.
     pub(crate) token_audiences: Vec<String>,
-    /// `None` without TLS.
+    /// Listener with TLS; `None` if it is not enabled.
     pub(crate) secure: Option<SecureAdminSettings>,
     /// Bytes of earlier versions that are kept.
     pub(crate) history_bytes: usize,

@@ -1,4 +1,4 @@
-//! What clients do with instances.
+//! Registration, heartbeats, cancellation and changes of instances.
 
 use crate::EurekaSettings;
 use crate::catalog::{Catalog, Entry, Snapshot};

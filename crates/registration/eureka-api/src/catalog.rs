@@ -169,7 +169,7 @@ impl Catalog {
     }
 
     fn note(&mut self, at: Instant, app: &Arc<str>, action: Action, entry: Arc<Entry>) {
-        // What was there at the start is no change.
+        // Instances that are there at the start are not changes.
         if self.is_read {
             let change = Change { at, app: Arc::clone(app), action, entry };
             Arc::make_mut(&mut self.seen.recent).note(change);

@@ -91,7 +91,7 @@ impl OutputFolder {
         DirBuilder::new().mode(0o755).create(&version)?;
         let written = write_version(&version, key, certificate).and_then(|()| self.link(CURRENT, &name));
         if let Err(error) = written {
-            // What remains is removed with the next version.
+            // A folder that cannot be removed now is removed with the next version.
             let _ = fs::remove_dir_all(&version);
             return Err(error);
         }

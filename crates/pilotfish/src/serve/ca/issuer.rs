@@ -66,7 +66,7 @@ impl Issuer {
     pub(super) fn has_chain_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Own(authority), Self::Own(other)) => authority.has_chain_of(other),
-            // What signs is known by its roots only.
+            // The certificate of an external signer is not known, only its roots.
             (Self::External(authority), Self::External(other)) => authority.roots_pem() == other.roots_pem(),
             _ => false,
         }

@@ -112,7 +112,7 @@ impl CaService {
     }
 
     /// Has the external signer sign a request that claims the identity and nothing else, and checks the
-    /// answer. What was verified is sent, and not the text of the client.
+    /// answer. The verified request is sent, not the text of the client, which others may parse differently.
     async fn request(
         &self,
         signer: &ClusterSigner,
