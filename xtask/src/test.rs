@@ -27,10 +27,13 @@ pub(crate) struct Args {
     /// Only this step, by the name that is printed; may repeat
     #[arg(long, value_name = "STEP", value_parser = STEPS)]
     only: Vec<String>,
+    /// Also what takes too long for each change, some hours: every fuzz target, attacks and benches in full
+    #[arg(long, conflicts_with = "fast")]
+    nightly: bool,
 }
 
 /// Names of the steps.
-const STEPS: [&str; 15] = [
+const STEPS: [&str; 18] = [
     "tools",
     "format",
     "arrows",
@@ -46,7 +49,15 @@ const STEPS: [&str; 15] = [
     "real clients",
     "oracle",
     "oracle live",
+    "fuzz",
+    "attacks",
+    "benches",
 ];
+
+/// Benches by their arguments. Other options of `cargo xtask bench` measure parts of these, or need half an
+/// hour of their own.
+const BENCHES: [&[&str]; 6] =
+    [&[], &["--mesh"], &["--scale"], &["--kubernetes"], &["--registration"], &["--certificates"]];
 
 /// Executed steps, with their results.
 #[derive(Default)]
@@ -142,7 +153,23 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         run.step("oracle", || oracle::step(&pilotfish).map(Outcome::of));
         run.step("oracle live", || oracle::live_step().map(Outcome::of));
     }
+    if args.nightly || !args.only.is_empty() {
+        run.step("fuzz", || cargo(&["xtask", "fuzz"]));
+        run.step("attacks", || cargo(&["xtask", "attack"]));
+        run.step("benches", benches);
+    }
     Ok(run.report())
+}
+
+/// Runs each bench, also after one that missed a bar.
+fn benches() -> Result<Outcome> {
+    let mut all = Outcome::default();
+    for arguments in BENCHES {
+        let one = cargo(&[&["xtask", "bench"], arguments].concat())?;
+        all.passed += one.passed;
+        all.failed += one.failed;
+    }
+    Ok(all)
 }
 
 fn joined(work: JoinHandle<Result<()>>) -> Result<()> {
