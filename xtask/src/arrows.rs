@@ -220,6 +220,11 @@ const RULES: &[Rule] = &[
         never_named: &[],
     },
     Rule {
+        name: "pilotfish-grpc-framing",
+        never: &["axum", "h2", "hyper", "prost", "tokio", "tonic"],
+        never_named: &[],
+    },
+    Rule {
         name: "pilotfish-jwt",
         never: &["notify", "prost"],
         never_named: &["axum", "h2", "hyper", "tonic"],

@@ -46,6 +46,7 @@ const PUBLIC: Table = &[
     ("pilotfish-files", &[]),
     ("pilotfish-fuzz", &[]),
     ("pilotfish-gateway-deployer", &[]),
+    ("pilotfish-grpc-framing", &[]),
     ("pilotfish-identity", &[]),
     ("pilotfish-jwt", &[]),
     ("pilotfish-kube", &["access_review", "client", "remote", "request", "token_review", "watch"]),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::{Bytes, BytesMut};
+use pilotfish_grpc_framing::{PREFIX, Prefix};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::messages::framed;
@@ -224,7 +225,7 @@ impl Connection {
             // Fast path: a message within one chunk is passed on without a copy.
             match frame_length(&self.chunk, self.largest)? {
                 Some(length) if self.chunk.len() >= length => {
-                    return Ok(Some(self.chunk.split_to(length).slice(5..)));
+                    return Ok(Some(self.chunk.split_to(length).slice(PREFIX..)));
                 }
                 length => self.part.reserve(length.unwrap_or(0)),
             }
@@ -235,7 +236,7 @@ impl Connection {
             Some(length) if self.part.len() >= length => {
                 // The buffer is moved into the message and freed with it.
                 let mut all = std::mem::take(&mut self.part).freeze();
-                let message = all.split_to(length).slice(5..);
+                let message = all.split_to(length).slice(PREFIX..);
                 self.chunk = Bytes::copy_from_slice(&all);
                 Ok(Some(message))
             }
@@ -250,13 +251,11 @@ impl Connection {
 
 /// Length of the gRPC frame at the beginning of `bytes`, including its prefix.
 fn frame_length(bytes: &[u8], largest: usize) -> Result<Option<usize>> {
-    let Some((header, _)) = bytes.split_first_chunk::<5>() else { return Ok(None) };
-    let [compressed, length @ ..] = *header;
-    let length = u32::from_be_bytes(length) as usize;
-    if compressed != 0 || length > largest {
+    let Some(Prefix { is_compressed, length }) = Prefix::read(bytes) else { return Ok(None) };
+    if is_compressed || length > largest {
         bail!("a message that is compressed or of {length} bytes");
     }
-    Ok(Some(length + 5))
+    Ok(Some(length + PREFIX))
 }
 
 fn grpc_status(headers: &http::HeaderMap) -> Result<()> {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use pilotfish_grpc_framing::Prefix;
 use prost::Message;
 
 /// Type URL of clusters.
@@ -290,17 +291,9 @@ pub struct SocketAddress {
 }
 
 /// Frames a message for gRPC: uncompressed, with its length.
-///
-/// # Panics
-/// Never: messages here are far below 4 GiB.
 #[must_use]
 pub fn framed(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len()).expect("a message is below 4 GiB");
-    let mut frame = Vec::with_capacity(message.len() + 5);
-    frame.push(0);
-    frame.extend_from_slice(&length.to_be_bytes());
-    frame.extend_from_slice(message);
-    frame.into()
+    [&Prefix::uncompressed(message.len())[..], message].concat().into()
 }
 
 /// Iterates over the length-delimited fields of a message as (field number, bytes), without copying or

@@ -3,8 +3,9 @@
 use crate::activity::Busy;
 use crate::failure::Failure;
 use crate::limits::QuotaGuard;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use pilotfish_grpc_framing::{Begun, Boundaries};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(crate) struct LimitedBody<B> {
     time: Duration,
     held: Arc<QuotaGuard>,
     received: usize,
-    messages: Messages,
+    messages: Boundaries,
     /// Deadline of the current part.
     until: Option<Pin<Box<Sleep>>>,
 }
@@ -39,15 +40,21 @@ pub(crate) struct LimitedBody<B> {
 impl<B> LimitedBody<B> {
     pub(crate) fn new(body: B, part: Part, bytes: usize, time: Duration, held: Arc<QuotaGuard>) -> Self {
         let until = (part != Part::Message).then(|| Box::pin(tokio::time::sleep(time)));
-        Self { body, part, bytes, time, held, received: 0, messages: Messages::default(), until }
+        Self { body, part, bytes, time, held, received: 0, messages: Boundaries::default(), until }
+    }
+
+    /// Bytes of the messages that begin in the data.
+    fn begun(&mut self, data: &[u8]) -> Result<usize, Failure> {
+        let Begun { bytes, longest } = self.messages.read(data);
+        if longest > self.bytes { Err(Failure::too_long(self.bytes)) } else { Ok(bytes) }
     }
 
     fn count(&mut self, data: &Bytes) -> Result<(), Failure> {
-        let was_open = self.messages.is_open();
+        let was_open = self.messages.is_within();
         // The announced length counts, because tonic allocates it at once.
         let taken = match self.part {
             Part::Whole => data.len(),
-            Part::Single | Part::Message => self.messages.push(data, self.bytes)?,
+            Part::Single | Part::Message => self.begun(data)?,
         };
         self.held.add(taken).map_err(|exceeded| {
             Failure::limit(exceeded.limit, "the requests that are being read have too many bytes: try again")
@@ -60,7 +67,7 @@ impl<B> LimitedBody<B> {
                 }
             }
             Part::Message => {
-                if !self.messages.is_open() {
+                if !self.messages.is_within() {
                     self.held.reduce_to(0);
                     self.until = None;
                 } else if !was_open || self.until.is_none() {
@@ -117,45 +124,6 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// Parser of gRPC message boundaries: a flag, four bytes of length, and the message.
-#[derive(Debug, Default)]
-struct Messages {
-    header: Vec<u8>,
-    left: usize,
-}
-
-impl Messages {
-    /// True within a message.
-    fn is_open(&self) -> bool {
-        !self.header.is_empty() || self.left > 0
-    }
-
-    /// Returns the announced bytes of the messages that begin in the data.
-    fn push(&mut self, mut data: &[u8], most: usize) -> Result<usize, Failure> {
-        let mut said = 0_usize;
-        while !data.is_empty() {
-            if self.left > 0 {
-                let taken = self.left.min(data.len());
-                self.left -= taken;
-                data.advance(taken);
-                continue;
-            }
-            let (header, rest) = data.split_at((5 - self.header.len()).min(data.len()));
-            self.header.extend_from_slice(header);
-            data = rest;
-            if let [_, a, b, c, d] = self.header[..] {
-                self.header.clear();
-                self.left = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-                if self.left > most {
-                    return Err(Failure::too_long(most));
-                }
-                said = said.saturating_add(5 + self.left);
-            }
-        }
-        Ok(said)
     }
 }
 

@@ -4,12 +4,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use h2::client::SendRequest;
 use h2::{PingPong, RecvStream, SendStream};
 use http::{HeaderMap, Method, Request};
+use pilotfish_grpc_framing::{PREFIX, Prefix};
 use pilotfish_runtime::one_line;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Length of the gRPC message prefix: compression flag and message length.
-const PREFIX: usize = 5;
 /// Bytes that the server may send before they are read.
 const WINDOW: u32 = 1 << 20;
 /// gRPC status of a method that the server does not support.
@@ -167,17 +166,16 @@ impl MessageStream {
 
     /// Takes the first message out of the received bytes, if it is complete.
     fn complete(&mut self) -> Result<Option<Bytes>, TransportError> {
-        let Some((&[compressed, a, b, c, d], rest)) = self.partial.split_first_chunk::<PREFIX>() else {
+        let Some(Prefix { is_compressed, length: len }) = Prefix::read(&self.partial) else {
             return Ok(None);
         };
-        if compressed != 0 {
+        if is_compressed {
             return Err(TransportError::Compressed);
         }
-        let len = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
         if len > self.settings.most_bytes {
             return Err(TransportError::TooLong(len, self.settings.most_bytes));
         }
-        if rest.len() < len {
+        if self.partial.len() - PREFIX < len {
             return Ok(None);
         }
         self.partial.advance(PREFIX);
@@ -191,12 +189,7 @@ impl MessageStream {
 }
 
 async fn send(out: &mut SendStream<Bytes>, message: &[u8]) -> Result<(), TransportError> {
-    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let mut data = BytesMut::with_capacity(PREFIX + message.len());
-    data.extend_from_slice(&[0]);
-    data.extend_from_slice(&len.to_be_bytes());
-    data.extend_from_slice(message);
-    let mut data = data.freeze();
+    let mut data = Bytes::from([&Prefix::uncompressed(message.len())[..], message].concat());
     while !data.is_empty() {
         out.reserve_capacity(data.len());
         let room = std::future::poll_fn(|cx| out.poll_capacity(cx)).await;

@@ -3,6 +3,7 @@
 use crate::protocol::wire::hex;
 use crate::source::Resource;
 use bytes::{BufMut, Bytes, BytesMut};
+use pilotfish_grpc_framing::{PREFIX, Prefix};
 use std::sync::Arc;
 
 fn varint_len(value: usize) -> usize {
@@ -33,8 +34,6 @@ fn put_field(out: &mut BytesMut, number: u8, bytes: &[u8]) {
 
 /// Length of a nonce field. Field 5 of both responses.
 const NONCE_LEN: usize = 18;
-/// Length of the gRPC message prefix: compression flag (0) and message length.
-const PREFIX_LEN: usize = 5;
 
 /// Encoded resources of a delta response that many streams share. A repeated field may be split into several
 /// chunks.
@@ -217,14 +216,14 @@ impl Frame {
         let rest_len = field.length(rest);
         let about_len = field_len(16) + field_len(about.type_url.len()) + about.control_plane_len();
         let len = about_len + field.length(small) + others_len + NONCE_LEN;
-        let mut out = BytesMut::with_capacity(PREFIX_LEN + len);
-        put_prefix(&mut out, len + rest_len + length(&shared));
+        let mut out = BytesMut::with_capacity(PREFIX + len);
+        out.put_slice(&Prefix::uncompressed(len + rest_len + length(&shared)));
         put_field(&mut out, 1, &hex(about.version));
         small.iter().for_each(|resource| field.put(&mut out, resource));
         put_field(&mut out, 4, about.type_url.as_bytes());
         put_others(&mut out);
         put_field(&mut out, 5, &hex(nonce));
-        debug_assert_eq!(out.len(), PREFIX_LEN + len);
+        debug_assert_eq!(out.len(), PREFIX + len);
         Self { head: out.freeze(), rest: field.pieces(rest), rest_len, shared }
     }
 
@@ -236,9 +235,9 @@ impl Frame {
     /// Returns the message with another nonce: a small head of its own, and the shared tail. The order of
     /// protobuf fields is free.
     pub(crate) fn with_nonce(&self, nonce: u64) -> (Bytes, Vec<Bytes>) {
-        let own = self.head.slice(PREFIX_LEN..self.head.len() - NONCE_LEN);
-        let mut head = BytesMut::with_capacity(PREFIX_LEN + NONCE_LEN);
-        put_prefix(&mut head, self.len() - PREFIX_LEN);
+        let own = self.head.slice(PREFIX..self.head.len() - NONCE_LEN);
+        let mut head = BytesMut::with_capacity(PREFIX + NONCE_LEN);
+        head.put_slice(&Prefix::uncompressed(self.len() - PREFIX));
         put_field(&mut head, 5, &hex(nonce));
         (head.freeze(), [own].into_iter().chain(self.tail()).collect())
     }
@@ -254,12 +253,6 @@ impl Frame {
 
 fn length(chunks: &[Arc<Chunk>]) -> usize {
     chunks.iter().map(|chunk| chunk.len).sum()
-}
-
-fn put_prefix(out: &mut BytesMut, len: usize) {
-    out.put_u8(0);
-    // A response of 4 GiB cannot be framed; sources keep resources far below (their own limits are in MiB).
-    out.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
 }
 
 #[cfg(test)]

@@ -4,11 +4,9 @@ use crate::error::StreamError;
 use crate::limits::{Limit, LimitExceeded, Quota, QuotaGuard};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use pilotfish_grpc_framing::{PREFIX, Prefix};
 use std::sync::Arc;
 use tonic::Code;
-
-/// Length of the gRPC message prefix: compression flag and message length.
-pub(super) const PREFIX: usize = 5;
 
 /// Splits a request body into gRPC messages. Bytes of an incomplete message are charged to a budget.
 #[derive(Debug)]
@@ -70,17 +68,14 @@ impl Decoder {
 
 /// Length of the first message if it is complete.
 fn complete(bytes: &[u8], limit: usize) -> Result<Option<usize>, StreamError> {
-    let Some((&[compressed, a, b, c, d], rest)) = bytes.split_first_chunk::<PREFIX>() else {
-        return Ok(None);
-    };
-    if compressed != 0 {
+    let Some(Prefix { is_compressed, length: len }) = Prefix::read(bytes) else { return Ok(None) };
+    if is_compressed {
         return Err(StreamError::Unimplemented("compressed messages are not supported".into()));
     }
-    let len = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     if len > limit {
         return Err(LimitExceeded { limit: Limit::RequestBytes, asked: len, allowed: limit }.into());
     }
-    Ok((rest.len() >= len).then_some(len))
+    Ok((bytes.len() - PREFIX >= len).then_some(len))
 }
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -136,8 +131,7 @@ mod tests {
     use super::*;
 
     fn framed(message: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0];
-        bytes.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        let mut bytes = Prefix::uncompressed(message.len()).to_vec();
         bytes.extend(message);
         bytes
     }

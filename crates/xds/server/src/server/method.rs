@@ -8,6 +8,7 @@ use crate::limits::{Quota, QuotaGuard};
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::SendResponse;
 use http_body_util::{BodyExt, Full};
+use pilotfish_grpc_framing::{PREFIX, Prefix};
 use pilotfish_identity::{Authenticated, Authentication, Call, Proof};
 use std::convert::Infallible;
 use std::future::Future;
@@ -119,9 +120,8 @@ async fn send(answer: Result<Bytes, Status>, mut respond: SendResponse<Bytes>) {
         }
     };
     let Ok(out) = respond.send_response(grpc::head(), false) else { return };
-    let mut framed = BytesMut::with_capacity(grpc::PREFIX + message.len());
-    framed.put_u8(0);
-    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+    framed.put_slice(&Prefix::uncompressed(message.len()));
     framed.put(message);
     let trailers = async { Some(Ok::<_, Infallible>(grpc::status(Code::Ok, ""))) };
     let _ = services::send(Body::new(Full::new(framed.freeze()).with_trailers(trailers)), out).await;

@@ -1,6 +1,5 @@
 //! gRPC health and reflection, beside ADS on the same port: tonic's services behind a small bridge.
 
-use super::grpc;
 use crate::limits::{Limit, LimitExceeded};
 use crate::recorder::Recorder;
 use bytes::Bytes;
@@ -8,6 +7,7 @@ use h2::{RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
+use pilotfish_grpc_framing::Boundaries;
 use prost_types::FileDescriptorSet;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -119,7 +119,7 @@ pub(super) struct CallLimits {
 pub(super) struct Incoming {
     body: RecvStream,
     limits: CallLimits,
-    messages: Messages,
+    messages: Boundaries,
     /// Sum of the announced message lengths so far: tonic allocates the whole message at once.
     said: usize,
     until: Pin<Box<Sleep>>,
@@ -128,7 +128,7 @@ pub(super) struct Incoming {
 impl Incoming {
     pub(super) fn new(body: RecvStream, limits: CallLimits) -> Self {
         let until = Box::pin(tokio::time::sleep(limits.time));
-        Self { body, limits, messages: Messages::default(), said: 0, until }
+        Self { body, limits, messages: Boundaries::default(), said: 0, until }
     }
 
     /// Maximum time for the whole request.
@@ -143,40 +143,8 @@ impl Incoming {
     }
 
     fn count(&mut self, data: &[u8]) -> Result<(), Status> {
-        self.said = self.said.saturating_add(self.messages.begun(data));
+        self.said = self.said.saturating_add(self.messages.read(data).bytes);
         Limit::CallBytes.check(self.said, self.limits.bytes).map_err(|error| self.refuse(&error))
-    }
-}
-
-/// Parser for the boundaries of gRPC messages: a flag, four bytes of length, and that many bytes.
-#[derive(Default)]
-struct Messages {
-    prefix: [u8; grpc::PREFIX],
-    known: usize,
-    left: usize,
-}
-
-impl Messages {
-    /// Sum of the lengths that the messages beginning in `data` announce.
-    fn begun(&mut self, mut data: &[u8]) -> usize {
-        let mut said = 0_usize;
-        loop {
-            let passed = self.left.min(data.len());
-            self.left -= passed;
-            data = data.get(passed..).unwrap_or_default();
-            let Some((first, rest)) = data.split_first() else { return said };
-            if let Some(place) = self.prefix.get_mut(self.known) {
-                *place = *first;
-            }
-            self.known += 1;
-            data = rest;
-            if self.known == grpc::PREFIX {
-                let [_, a, b, c, d] = self.prefix;
-                self.left = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-                self.known = 0;
-                said = said.saturating_add(self.left).saturating_add(grpc::PREFIX);
-            }
-        }
     }
 }
 
@@ -235,19 +203,4 @@ pub(super) async fn send(mut body: Body, mut out: SendStream<Bytes>) -> Result<(
         }
     }
     out.send_data(Bytes::new(), true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_count_by_what_they_say_however_they_are_cut() {
-        let all = [&b"\0\0\0\0\x03abc"[..], b"\0\0\0\0\0", b"\0\0\x10\0\0ab"].concat();
-        for size in [1, 2, 5, 7, all.len()] {
-            let mut messages = Messages::default();
-            let said: usize = all.chunks(size).map(|chunk| messages.begun(chunk)).sum();
-            assert_eq!(said, 8 + 5 + (1 << 20) + 5, "in chunks of {size}");
-        }
-    }
 }
