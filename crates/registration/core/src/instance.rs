@@ -103,6 +103,9 @@ pub struct Instance {
     pub checks: Vec<Check>,
     /// Drain time after deregistration; zero for none.
     pub drain: Duration,
+    /// Time from the lapse of the lease to the removal; `None` for that of the
+    /// [settings](crate::LivenessSettings::remove_after).
+    pub remove_after: Option<Duration>,
 }
 
 impl Instance {

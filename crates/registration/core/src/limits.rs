@@ -68,6 +68,8 @@ pub const MIN_TTL: Duration = Duration::from_secs(1);
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum drain time after deregistration.
 pub const MAX_DRAIN: Duration = Duration::from_secs(60 * 60);
+/// Maximum time from the lapse of a lease to the removal of its instance.
+pub const MAX_REMOVE_AFTER: Duration = Duration::from_secs(72 * 60 * 60);
 /// Maximum weight of an instance.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 /// Minimum time between two checks.

@@ -36,6 +36,9 @@ pub struct Registration {
     pub checks: Vec<RegistrationCheck>,
     /// Drain time after deregistration.
     pub drain: Duration,
+    /// Time from the lapse of the lease to the removal; `None` for that of the registrar. The API has no such
+    /// field: only protocols of other products set it.
+    pub remove_after: Option<Duration>,
 }
 
 /// A port as written by a client, not validated yet.
@@ -107,6 +110,7 @@ impl Registration {
             ttl: None,
             checks: Vec::new(),
             drain: Duration::ZERO,
+            remove_after: None,
         }
     }
 }

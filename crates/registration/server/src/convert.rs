@@ -49,6 +49,7 @@ fn registration(instance: v1::Instance) -> Result<Registration, Violations> {
         ttl,
         checks,
         drain,
+        remove_after: None,
     };
     if wrong.is_empty() { Ok(registration) } else { Err(wrong) }
 }

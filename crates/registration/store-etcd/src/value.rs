@@ -40,6 +40,8 @@ struct Stored {
     checks: Vec<StoredCheck>,
     #[serde(default, skip_serializing_if = "is_default")]
     drain: Duration,
+    #[serde(default, skip_serializing_if = "is_default")]
+    remove_after: Option<Duration>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -98,6 +100,7 @@ pub(crate) fn encode(value: &Value) -> Result<Vec<u8>, serde_json::Error> {
         ttl: instance.ttl,
         checks: instance.checks.iter().map(StoredCheck::from).collect(),
         drain: instance.drain,
+        remove_after: instance.remove_after,
     })
 }
 
@@ -122,6 +125,7 @@ pub(crate) fn decode(key: InstanceKey, json: &[u8], revision: u64, created: u64)
         ttl: stored.ttl,
         checks: stored.checks.into_iter().map(Check::from).collect(),
         drain: stored.drain,
+        remove_after: stored.remove_after,
     };
     let state = if stored.draining { RecordState::Draining } else { RecordState::Serving };
     Ok(Record { instance: Arc::new(instance), owner: stored.owner, revision, created, state })
@@ -210,6 +214,7 @@ mod tests {
                 check(CheckKind::Http { path: "/".into(), host: "h".into() }),
             ],
             drain: Duration::from_secs(5),
+            remove_after: Some(Duration::from_secs(60)),
             ..testing::instance("a")
         };
         through(full, RecordState::Draining);

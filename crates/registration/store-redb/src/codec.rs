@@ -51,6 +51,8 @@ struct Stored {
     drain_nanos: u64,
     #[prost(message, repeated, tag = "18")]
     checks: Vec<StoredCheck>,
+    #[prost(uint64, optional, tag = "19")]
+    remove_after_nanos: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -137,6 +139,7 @@ pub(crate) fn encode(record: &Record) -> Vec<u8> {
         ttl_nanos: instance.ttl.map(nanos),
         drain_nanos: nanos(instance.drain),
         checks: instance.checks.iter().map(encode_check).collect(),
+        remove_after_nanos: instance.remove_after.map(nanos),
     };
     stored.encode_to_vec()
 }
@@ -178,6 +181,7 @@ pub(crate) fn decode(key: InstanceKey, bytes: &[u8], interner: &mut Interner) ->
         ttl: stored.ttl_nanos.map(Duration::from_nanos),
         checks,
         drain: Duration::from_nanos(stored.drain_nanos),
+        remove_after: stored.remove_after_nanos.map(Duration::from_nanos),
     };
     Ok(Record {
         instance: Arc::new(instance),

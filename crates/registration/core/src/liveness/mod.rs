@@ -132,7 +132,9 @@ impl Liveness {
         let Some(ttl) = record.lease() else { return Vec::new() };
         let name = key.service_key();
         let Some(service) = self.services.get_mut(&name) else { return Vec::new() };
-        let lapse = service::Lapse { at: now, ttl, revision: record.revision, is_released: false };
+        let remove_after = record.instance.remove_after.unwrap_or_else(|| self.settings.remove_after(ttl));
+        let lapse =
+            service::Lapse { at: now, ttl, remove_after, revision: record.revision, is_released: false };
         service.lapsed.insert(key.id.clone(), lapse);
         if service.preserving.is_some() {
             service.preserved.insert(key.id.clone());
@@ -143,7 +145,7 @@ impl Liveness {
         if self.settings.preservation && service.is_implausible(now, &self.settings) {
             return self.preserve(&name, now);
         }
-        self.schedule(key.clone(), now + self.settings.remove_after(ttl), record.revision);
+        self.schedule(key.clone(), now + lapse.remove_after, record.revision);
         vec![Verdict::Lapsed { key: key.clone(), lapsed: true, preserved: false }]
     }
 

@@ -68,7 +68,7 @@ impl Liveness {
             lapse.at = now;
             lapse.is_released = true;
             let key = instance(name, id);
-            removals.push((key.clone(), now + self.settings.remove_after(lapse.ttl), lapse.revision));
+            removals.push((key.clone(), now + lapse.remove_after, lapse.revision));
             verdicts.push(Verdict::Lapsed { key, lapsed: true, preserved: false });
         }
         for (key, at, revision) in removals {

@@ -26,6 +26,8 @@ pub(super) struct Lapse {
     /// Time of the lapse, or of the end of its preservation.
     pub(super) at: Duration,
     pub(super) ttl: Duration,
+    /// Time from the lapse to the removal.
+    pub(super) remove_after: Duration,
     pub(super) revision: u64,
     /// Its preservation has ended, and does not start again.
     pub(super) is_released: bool,

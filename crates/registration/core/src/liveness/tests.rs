@@ -122,6 +122,19 @@ fn what_lapses_is_removed_after_a_while() {
 }
 
 #[test]
+fn an_instance_with_its_own_time_is_removed_after_that() {
+    let mut driven = Driven::new(10, LivenessSettings::default());
+    let record = driven.records.get_mut(&0).expect("registered");
+    let own = Instance { remove_after: Some(seconds(60)), ..(*record.instance).clone() };
+    record.instance = Arc::new(own);
+    driven.lapse([0]);
+    driven.pass(seconds(59));
+    assert_eq!((driven.counts(), driven.removed.len()), ((1, 0), 0));
+    driven.pass(seconds(2));
+    assert_eq!(driven.removed, ["0"]);
+}
+
+#[test]
 fn what_comes_back_is_not_removed() {
     let mut driven = Driven::new(10, LivenessSettings::default());
     driven.lapse([0, 1]);

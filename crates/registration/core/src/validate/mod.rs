@@ -7,7 +7,7 @@ mod ports;
 mod tests;
 mod texts;
 
-use crate::limits::{MAX_ADDRESSES, MAX_DRAIN, MAX_TTL, MAX_WEIGHT, MIN_TTL};
+use crate::limits::{MAX_ADDRESSES, MAX_DRAIN, MAX_REMOVE_AFTER, MAX_TTL, MAX_WEIGHT, MIN_TTL};
 use crate::{Instance, InstanceKey, Registration, Violations};
 use pilotfish_model::{Locality, SpecialAddress};
 use std::net::IpAddr;
@@ -43,6 +43,14 @@ impl Registration {
         let service_account = texts::service_account(self.service_account, &mut wrong);
         between("ttl", self.ttl.unwrap_or(MIN_TTL), MIN_TTL, MAX_TTL, &mut wrong);
         between("drain", self.drain, Duration::ZERO, MAX_DRAIN, &mut wrong);
+        let remove_after = self.remove_after;
+        between(
+            "remove_after",
+            remove_after.unwrap_or_default(),
+            Duration::ZERO,
+            MAX_REMOVE_AFTER,
+            &mut wrong,
+        );
         if self.weight > MAX_WEIGHT {
             wrong.add("weight", format!("{} is more than {MAX_WEIGHT}", self.weight));
         }
@@ -64,6 +72,7 @@ impl Registration {
             ttl,
             checks,
             drain,
+            remove_after,
         })
     }
 }

@@ -257,6 +257,8 @@ fn times_and_numbers_have_bounds() {
     assert_eq!(wrong(|given| given.ttl = Some(Duration::MAX)).len(), 1);
     assert_eq!(wrong(|given| given.ttl = None), [] as [String; 0]);
     assert_eq!(wrong(|given| given.drain = seconds(3_601)), ["drain: 3601s is not between 0ns and 3600s"]);
+    let too_long = wrong(|given| given.remove_after = Some(seconds(259_201)));
+    assert_eq!(too_long, ["remove_after: 259201s is not between 0ns and 259200s"]);
     assert_eq!(wrong(|given| given.weight = 1_000_001), ["weight: 1000001 is more than 1000000"]);
     let said = wrong(|given| given.locality = text("a/b/c/d"));
     assert_eq!(said, ["locality: 4 parts: region/zone/sub_zone is all that there is"]);

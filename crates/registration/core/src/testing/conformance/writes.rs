@@ -119,6 +119,7 @@ pub(super) async fn every_field_comes_back(probe: &mut Probe) {
     (registration.weight, registration.healthy) = (1_000_000, false);
     registration.ttl = Some(Duration::from_millis(86_399_999));
     registration.drain = Duration::from_millis(1_500);
+    registration.remove_after = Some(Duration::from_secs(60));
     registration.checks = vec![
         RegistrationCheck {
             port: 65535,
