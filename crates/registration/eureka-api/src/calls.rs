@@ -3,11 +3,11 @@
 use crate::EurekaSettings;
 use crate::catalog::{Catalog, Entry, Snapshot};
 use crate::path::Target;
-use crate::record::{Registered, encode_id, service_of};
+use crate::record::{Registered, service_of};
 use parking_lot::Mutex;
 use pilotfish_eureka_wire::{Instance, InstanceInfo, Status};
 use pilotfish_registration::{InstanceKey, InstanceView, Registrar};
-use pilotfish_registration_server::{AdapterClient, Failure};
+use pilotfish_registration_server::{AdapterClient, Failure, encode_id};
 use std::sync::Arc;
 use tokio::time::Instant;
 

@@ -227,7 +227,7 @@ impl Snapshot {
 
     /// Returns an instance that a client may read by its id.
     pub(crate) fn by_id(&self, id: &str, may_read: impl Fn(&InstanceKey) -> bool) -> Option<Arc<Entry>> {
-        let encoded = crate::record::encode_id(id);
+        let encoded = pilotfish_registration_server::encode_id(id);
         let mut found = self.apps.values().filter_map(|instances| instances.get(encoded.as_str()));
         found.find(|entry| may_read(&entry.key)).cloned()
     }

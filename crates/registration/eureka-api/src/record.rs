@@ -9,7 +9,6 @@ use pilotfish_registration::limits::{MAX_TTL, MAX_WEIGHT};
 use pilotfish_registration::{Health, Record, Registration, RegistrationPort, ServiceKey, is_label};
 use pilotfish_registration_server::Failure;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 /// Metadata entry of the client's document.
@@ -127,22 +126,6 @@ pub(crate) fn app_of(key: &ServiceKey, settings: &EurekaSettings) -> Option<Stri
     Some(name.to_uppercase())
 }
 
-/// Returns the id of a registration: characters that it may not have are written as `~` and two digits.
-pub(crate) fn encode_id(id: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@+".contains(&byte);
-    let is_dots = matches!(id, "." | "..");
-    let mut encoded = String::with_capacity(id.len());
-    for byte in id.bytes() {
-        if is_plain(byte) && !is_dots {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(encoded, "~{byte:02X}");
-        }
-    }
-    encoded
-}
-
 /// True if clients of Eureka see an instance of this health: lapsed and leaving ones are gone for them.
 pub(crate) fn is_visible(health: Health) -> bool {
     !matches!(health, Health::Lapsed | Health::Draining)
@@ -237,6 +220,7 @@ pub(crate) mod tests {
     use super::*;
     use pilotfish_registration::testing::DOMAIN;
     use pilotfish_registration::{Instance as RegisteredInstance, RecordState};
+    use pilotfish_registration_server::encode_id;
     use std::sync::Arc;
 
     fn info(json: &str) -> InstanceInfo {
@@ -344,15 +328,6 @@ pub(crate) mod tests {
         ] {
             let info = info(&format!(r#"{{"leaseInfo":{lease}}}"#));
             assert_eq!(ttl(&info), Duration::from_secs(seconds), "{lease}");
-        }
-    }
-
-    #[test]
-    fn ids_are_written_with_the_characters_of_the_registrar() {
-        for (id, encoded) in
-            [("host:a:80", "host:a:80"), ("a/b c", "a~2Fb~20c"), ("a~2F", "a~7E2F"), ("..", "~2E~2E")]
-        {
-            assert_eq!(encode_id(id), encoded);
         }
     }
 

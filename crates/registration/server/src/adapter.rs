@@ -3,22 +3,26 @@
 //! An adapter maps the calls of its protocol to registrations and reads of the directory. Connections,
 //! identities, rules and limits are those of the registration API, and so is everything that a client may do.
 
-use crate::api::Api;
+use crate::api::{Api, closed};
 use crate::failure::Failure;
 use crate::identity::Who;
+use crate::limits::Limit;
 use crate::recorder::Protocol;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 use http_body_util::combinators::UnsyncBoxBody;
+use pilotfish_admission::Permit;
 use pilotfish_registration::{
     Caller, Deregister, Deregistered, Expected, InstanceKey, InstanceView, Register, Registered, Registrar,
     RegistrarError, Registration,
 };
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum number of attempts for a change that depends on the current record.
 const ROUNDS: usize = 4;
@@ -49,6 +53,17 @@ pub trait Adapter: Send + Sync + 'static {
 
     /// Called every second while the listener serves.
     fn refresh(&self);
+
+    /// Returns how much longer the answer to a request may take than others: the time that it waits for a
+    /// change.
+    fn wait(&self, _parts: &Parts) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Runs while the listener serves. Does not return.
+    fn run<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// The client of a request: what it may do with the registrar.
@@ -58,7 +73,43 @@ pub struct AdapterClient {
     pub(crate) who: Who,
 }
 
+/// Permission of a request to wait for a change, until it is dropped.
+#[derive(Debug)]
+pub struct WaitPermit {
+    _owner: Permit,
+}
+
 impl AdapterClient {
+    /// Returns the address of the client, or of the last proxy before it.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.who.address.to_canonical()
+    }
+
+    /// Takes a permission to wait for a change.
+    ///
+    /// # Errors
+    /// When too many requests and streams of the client's identity wait.
+    pub fn wait_permit(&self) -> Result<WaitPermit, Failure> {
+        let owner = self.api.owner_streams.try_acquire(Arc::clone(&self.who.identity)).ok_or_else(|| {
+            Failure::limit(Limit::OwnerStreams, "too many requests of this client wait for a change")
+        })?;
+        Ok(WaitPermit { _owner: owner })
+    }
+
+    /// Checks that the client is still authenticated, after it has waited.
+    ///
+    /// # Errors
+    /// When its token is not valid any more.
+    pub fn check_current(&self) -> Result<(), Failure> {
+        self.api.check_stream(&self.who)
+    }
+
+    /// Resolves when the server begins to shut down.
+    pub async fn closing(&self) {
+        closed(&mut self.api.closing.clone()).await;
+    }
+
     /// Fails before the store was read: until then it is unknown which instances are registered.
     ///
     /// # Errors

@@ -104,6 +104,7 @@ impl Requests {
         let busy = peer.activity.begin(started, 3 * limits.request_timeout);
         let (parts, body) = request.into_parts();
         if let Some(adapter) = &self.adapter {
+            busy.may_take(started, 3 * limits.request_timeout + adapter.wait(&parts));
             let response = self.adapted(&**adapter, &peer, &parts, body).await;
             self.record(adapter.protocol(), adapter.method(&parts), &response, started.elapsed());
             return response.map(|body| Guarded::new(body, busy));
@@ -134,7 +135,7 @@ impl Requests {
             self.api.recorder.limit_exceeded(limit);
         }
         let code = match protocol {
-            Protocol::Json | Protocol::Eureka => {
+            Protocol::Json | Protocol::Eureka | Protocol::Consul => {
                 response.extensions().get::<Outcome>().map_or(Code::Unknown, |outcome| outcome.0)
             }
             // An error without body has its status in the headers.
@@ -248,7 +249,7 @@ impl Requests {
                 *response.body_mut() = Body::new(Full::new(Bytes::from(failure.message)));
                 let headers = response.headers_mut();
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-                if headers.contains_key(WWW_AUTHENTICATE) {
+                if adapter.protocol() == Protocol::Eureka && headers.contains_key(WWW_AUTHENTICATE) {
                     let basic = HeaderValue::from_static("Basic realm=\"pilotfish\"");
                     headers.insert(WWW_AUTHENTICATE, basic);
                 }
@@ -280,7 +281,8 @@ impl Requests {
         let body = LimitedBody::new(body, Part::Whole, bytes, time, Arc::clone(&held));
         let body = body.collect().await?.to_bytes();
         let client = AdapterClient { api: Arc::clone(&self.api), who };
-        let answer = in_time(limits.request_timeout, adapter.answer(client, parts, body)).await;
+        let time = limits.request_timeout + adapter.wait(parts);
+        let answer = in_time(time, adapter.answer(client, parts, body)).await;
         drop(held);
         Ok(answer?.map(Body::new))
     }

@@ -54,12 +54,20 @@ fn registration(instance: v1::Instance) -> Result<Registration, Violations> {
     if wrong.is_empty() { Ok(registration) } else { Err(wrong) }
 }
 
-/// Refuses entries that only the API for clients of Eureka writes: they stand for what such a client said.
+/// Entries of metadata that only the API for clients of a product writes, alone or before a dot.
+const RESERVED: [(&str, &str); 2] = [("consul", "Consul"), ("eureka", "Eureka")];
+
+/// Refuses entries that only the APIs for clients of other products write: they stand for what such a client
+/// said.
 fn check_metadata(metadata: &BTreeMap<String, String>, wrong: &mut Violations) {
-    let is_reserved = |key: &str| key == "eureka" || key.starts_with("eureka.");
-    for key in metadata.keys().filter(|key| is_reserved(key)) {
+    let product_of = |key: &str| {
+        let name = key.split('.').next().unwrap_or_default();
+        RESERVED.iter().find(|(reserved, _)| *reserved == name).map(|(_, product)| product)
+    };
+    for (key, product) in metadata.keys().filter_map(|key| Some((key, product_of(key)?))) {
         let shown: String = key.chars().take(63).collect();
-        wrong.add(format!("metadata[{shown:?}]"), "only the API for clients of Eureka writes this entry");
+        let message = format!("only the API for clients of {product} writes this entry");
+        wrong.add(format!("metadata[{shown:?}]"), message);
     }
 }
 
@@ -278,12 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_the_api_for_clients_of_eureka_are_refused() {
-        let keys = ["eureka", "eureka.status", "eurekas", "my.eureka"];
+    fn entries_of_the_apis_for_clients_of_other_products_are_refused() {
+        let keys = ["consul.status", "eureka", "eureka.status", "eurekas", "my.eureka"];
         let metadata = keys.map(|key| (key.to_owned(), String::new())).into();
         let wrong = registration(v1::Instance { metadata, ..v1::Instance::default() }).unwrap_err();
         let fields: Vec<_> = wrong.listed().iter().map(|violation| &*violation.field).collect();
-        assert_eq!(fields, [r#"metadata["eureka"]"#, r#"metadata["eureka.status"]"#]);
+        let expected =
+            [r#"metadata["consul.status"]"#, r#"metadata["eureka"]"#, r#"metadata["eureka.status"]"#];
+        assert_eq!(fields, expected);
     }
 
     #[test]

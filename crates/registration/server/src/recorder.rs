@@ -9,6 +9,8 @@ pub enum Protocol {
     Json,
     /// The server API of Eureka.
     Eureka,
+    /// Consul's HTTP API.
+    Consul,
 }
 
 impl Protocol {
@@ -19,6 +21,7 @@ impl Protocol {
             Self::Grpc => "grpc",
             Self::Json => "json",
             Self::Eureka => "eureka",
+            Self::Consul => "consul",
         }
     }
 }

@@ -226,7 +226,8 @@ impl Bound {
         let mut background = JoinSet::new();
         background.spawn(reload(Arc::clone(&self.requests.api), self.reload_interval));
         if let Some(adapter) = self.requests.adapter.clone() {
-            background.spawn(refresh(adapter));
+            background.spawn(refresh(Arc::clone(&adapter)));
+            background.spawn(async move { adapter.run().await });
         }
         background.spawn(report_ready(self.requests.api.registrar.clone(), self.health.clone()));
         tokio::pin!(shutdown);
