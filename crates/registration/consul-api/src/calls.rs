@@ -9,7 +9,6 @@ use crate::service::Service;
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_registration::{Health, InstanceKey, InstanceView, Registrar};
 use pilotfish_registration_server::{AdapterClient, Failure};
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -137,12 +136,9 @@ impl ConsulApi {
     }
 }
 
-/// Returns the agent of a client: its address. All clients of the own machine have one.
+/// Returns the agent of a client: its address.
 pub(crate) fn node_of(client: &AdapterClient) -> String {
-    match client.address() {
-        address if address.is_loopback() => IpAddr::from(Ipv4Addr::LOCALHOST).to_string(),
-        address => address.to_string(),
-    }
+    client.address().to_string()
 }
 
 fn unknown_service(id: &str) -> Failure {

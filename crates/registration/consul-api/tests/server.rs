@@ -317,17 +317,34 @@ async fn a_blocking_query_ends_with_a_change_of_what_it_asks_for() {
 }
 
 #[tokio::test]
-async fn all_clients_of_the_own_machine_are_one_agent() {
-    let server = Server::start().await;
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
-    let io = socket.connect(server.address).await.unwrap();
-    let body = web("web-1", Value::Null).to_string();
-    let answer = server.send_on(io, "PUT", "/v1/agent/service/register", &[], &body).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let key = InstanceKey::new("default", "web.service.consul", "web-1@127.0.0.1");
-    assert!(server.registrar.get(&key).is_some());
-    assert_eq!(server.put("service/deregister/web-1", &Value::Null).await.status, 200);
+async fn clients_of_two_machines_have_services_of_the_same_id() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let rules = folder.path().join("rules.yaml");
+    write(
+        &rules,
+        "rules:\n- {identities: [\"*\"], services: [\"*.service.consul\"], actions: [register, deregister, read]}\n",
+    );
+    let server = Server::with(|settings| settings.access.rules = Some(rules)).await;
+    let put_from = async |address: [u8; 4], path: &str, body: &Value| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((address, 0))).unwrap();
+        let io = socket.connect(server.address).await.unwrap();
+        server.send_on(io, "PUT", &format!("/v1/agent/service/{path}"), &[], &body.to_string()).await.status
+    };
+    let (one, two) = ([127, 0, 0, 2], [127, 0, 0, 3]);
+    for address in [one, two] {
+        assert_eq!(put_from(address, "register", &json!({"Name": "web", "Port": 80})).await, 200);
+    }
+    let nodes = async || {
+        let found = server.get("health/service/web").await.json();
+        let nodes = found.as_array().unwrap().iter().map(|entry| entry["Node"]["Address"].to_string());
+        nodes.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(nodes().await, r#""127.0.0.2" "127.0.0.3""#);
+    assert_eq!(put_from(one, "deregister/web", &Value::Null).await, 200);
+    assert_eq!(nodes().await, r#""127.0.0.3""#);
+    assert_eq!(put_from(one, "deregister/web", &Value::Null).await, 404);
+    assert_eq!(server.put("service/deregister/web", &Value::Null).await.status, 404, "of a third machine");
 }
 
 #[tokio::test]

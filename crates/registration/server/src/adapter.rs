@@ -13,13 +13,14 @@ use http::Response;
 use http::request::Parts;
 use http_body_util::combinators::UnsyncBoxBody;
 use pilotfish_admission::Permit;
+use pilotfish_identity::is_this_machine;
 use pilotfish_registration::{
     Caller, Deregister, Deregistered, Expected, InstanceKey, InstanceView, Register, Registered, Registrar,
     RegistrarError, Registration,
 };
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,10 +81,13 @@ pub struct WaitPermit {
 }
 
 impl AdapterClient {
-    /// Returns the address of the client, or of the last proxy before it.
+    /// Returns the address of the client, or of the last proxy before it; 127.0.0.1 for `::1`, too.
     #[must_use]
     pub fn address(&self) -> IpAddr {
-        self.who.address.to_canonical()
+        match self.who.address.to_canonical() {
+            address if is_this_machine(address) => Ipv4Addr::LOCALHOST.into(),
+            address => address,
+        }
     }
 
     /// Takes a permission to wait for a change.
