@@ -296,7 +296,12 @@ const RULES: &[Rule] = &[
         never: &["redb"],
         never_named: &["axum", "h2", "hyper", "notify", "pilotfish-config", "tonic"],
     },
-    // The API of another product in front of the registrar: sockets are the server's.
+    // The APIs of other products in front of the registrar: sockets are the server's.
+    Rule {
+        name: "pilotfish-consul-api",
+        never: &["notify", "pilotfish-consul", "redb"],
+        never_named: &["axum", "h2", "hyper", "tonic"],
+    },
     Rule {
         name: "pilotfish-eureka-api",
         never: &["notify", "pilotfish-eureka", "redb"],

@@ -33,6 +33,7 @@ const PUBLIC: Table = &[
     ("pilotfish-connect", &[]),
     ("pilotfish-control-plane", &["control", "followers", "history", "likely_causes", "record", "resources"]),
     ("pilotfish-consul", &[]),
+    ("pilotfish-consul-api", &[]),
     ("pilotfish-crd", &[]),
     ("pilotfish-dashboard", &[]),
     ("pilotfish-dns", &[]),

@@ -200,6 +200,7 @@ fn help_has_settings_under_headings_and_logging_at_the_end() {
             "xDS over TLS",
             "Certificate authority",
             "Registration",
+            "Registration by clients of Consul",
             "Registration by clients of Eureka",
             "Registries",
             "Multi-cluster",

@@ -306,12 +306,14 @@ async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
     let args = args.with_file()?;
     wait_for(args.sources.awaited()).await;
     let bound = Box::pin(Bound::bind(args.check(table)?)).await?;
-    let Addresses { xds, secure_xds, admin, secure_admin, webhooks, registration, eureka } =
+    let Addresses { xds, secure_xds, admin, secure_admin, webhooks, registration, consul, eureka } =
         bound.addresses();
-    let [secure_xds, secure_admin, webhooks, registration, eureka] =
-        [secure_xds, secure_admin, webhooks, registration, eureka]
+    let [secure_xds, secure_admin, webhooks, registration, consul, eureka] =
+        [secure_xds, secure_admin, webhooks, registration, consul, eureka]
             .map(|address| address.map(tracing::field::display));
-    tracing::info!(%xds, secure_xds, %admin, secure_admin, webhooks, registration, eureka, "listening");
+    tracing::info!(
+        %xds, secure_xds, %admin, secure_admin, webhooks, registration, consul, eureka, "listening"
+    );
     let mut hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {

@@ -85,6 +85,7 @@ pub(crate) struct Addresses {
     pub(crate) secure_admin: Option<SocketAddr>,
     pub(crate) webhooks: Option<SocketAddr>,
     pub(crate) registration: Option<SocketAddr>,
+    pub(crate) consul: Option<SocketAddr>,
     pub(crate) eureka: Option<SocketAddr>,
 }
 
@@ -299,6 +300,7 @@ fn addresses(
         secure_admin,
         webhooks: webhooks.map(Webhooks::address),
         registration: registration.map(Registration::address),
+        consul: registration.and_then(Registration::consul_address),
         eureka: registration.and_then(Registration::eureka_address),
     }
 }

@@ -1,12 +1,11 @@
 //! Eureka's server API in front of registration.
 
 use super::check::Check;
-use super::{RegistrationSettings, parse};
+use super::client_listener::{ClientListener, Registration};
 use clap::Args;
 use pilotfish_eureka_api::EurekaSettings;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 #[command(next_help_heading = "Registration by clients of Eureka")]
@@ -38,46 +37,28 @@ pub(crate) struct EurekaListener {
     pub(crate) mapping: EurekaSettings,
 }
 
-const ADDRESS: &str = "--eureka-address";
+const LISTENER: ClientListener = ClientListener {
+    product: "Eureka",
+    address: "--eureka-address",
+    plaintext: "--eureka-plaintext",
+    namespace: "--eureka-namespace",
+    service_port: "--eureka-service-port",
+};
 
 impl EurekaArgs {
     /// `None` where no address was given, or something is wrong with it.
-    pub(super) fn check(
-        self,
-        registration: Option<&RegistrationSettings>,
-        is_registration_wanted: bool,
-        check: &mut Check,
-    ) -> Option<EurekaListener> {
-        let given = [
-            ("--eureka-namespace", &self.eureka_namespace),
-            ("--eureka-service-port", &self.eureka_service_port),
-        ];
+    pub(super) fn check(self, registration: Registration<'_>, check: &mut Check) -> Option<EurekaListener> {
+        let (namespace, port) = (self.eureka_namespace.as_deref(), self.eureka_service_port.as_deref());
         let Some(text) = &self.eureka_address else {
-            for (flag, value) in given.into_iter().filter_map(|(flag, value)| Some((flag, value.as_ref()?))) {
-                check.wrong(flag, value, "nothing is served to clients of Eureka without --eureka-address");
-            }
+            LISTENER.unused(&[(LISTENER.namespace, namespace), (LISTENER.service_port, port)], check);
             return None;
         };
-        if !is_registration_wanted {
-            check.wrong(ADDRESS, text, "there is no registration without --registration-address");
-        }
         let mut mapping = EurekaSettings::default();
-        if let Some(namespace) = &self.eureka_namespace {
-            let key = pilotfish_registration::service_key(namespace, "any", "");
-            let name = |_: &str| key.map(|key| key.namespace).map_err(|wrong| wrong.to_string());
-            mapping.namespace = check.parse("--eureka-namespace", Some(namespace), name)?;
+        if let Some(namespace) = LISTENER.namespace(namespace, check) {
+            mapping.namespace = namespace;
         }
-        let port = self.eureka_service_port.as_deref();
-        mapping.service_port = check.parse("--eureka-service-port", port, |text| {
-            text.parse::<NonZeroU16>().map_err(|_| "no port from 1 to 65535".to_owned())
-        });
-        let address = check.parse(ADDRESS, Some(text), parse::address)?;
-        let has_tls = registration.is_some_and(|settings| settings.tls.is_some());
-        if !address.ip().is_loopback() && !has_tls && !self.eureka_plaintext {
-            let hint = "other machines could register in plaintext: name --registration-cert-file and \
-                --registration-key-file, or say --eureka-plaintext";
-            check.wrong(ADDRESS, text, hint);
-        }
+        mapping.service_port = LISTENER.service_port(port, check);
+        let address = LISTENER.address(text, self.eureka_plaintext, registration, check)?;
         Some(EurekaListener { address, plaintext: self.eureka_plaintext, mapping })
     }
 }
@@ -87,6 +68,7 @@ mod tests {
     use super::super::{RegistrationArgs, ServeArgs};
     use super::*;
     use pilotfish_registry::RegistryTable;
+    use std::num::NonZeroU16;
 
     fn check(eureka: EurekaArgs, registration: Option<&str>) -> Result<Option<EurekaListener>, String> {
         let registration = RegistrationArgs {

@@ -12,6 +12,8 @@ mod admin;
 mod auto_registration;
 mod ca;
 mod check;
+mod client_listener;
+mod consul;
 mod eureka;
 mod file;
 mod gateways;
@@ -31,6 +33,7 @@ pub(crate) use admin::{AdminArgs, AdminSettings};
 pub(crate) use auto_registration::{AutoRegistrationArgs, AutoRegistrationSettings};
 pub(crate) use ca::{CaArgs, CaSettings, CaSource};
 pub(crate) use check::Mistakes;
+pub(crate) use consul::{ConsulArgs, ConsulListener};
 pub(crate) use eureka::{EurekaArgs, EurekaListener};
 pub(crate) use gateways::{GatewayArgs, GatewaySettings};
 pub(crate) use multi_cluster::{MultiClusterArgs, RemoteClusterSettings};
@@ -91,6 +94,7 @@ groups! {
     tls: TlsArgs,
     ca: CaArgs,
     registration: RegistrationArgs,
+    consul: ConsulArgs,
     eureka: EurekaArgs,
     registries: RegistriesArgs,
     multi_cluster: MultiClusterArgs,
@@ -107,6 +111,8 @@ pub(crate) struct Settings {
     pub(crate) sources: SourceSettings,
     /// `None` where services do not register themselves.
     pub(crate) registration: Option<RegistrationSettings>,
+    /// `None` where clients of Consul do not register.
+    pub(crate) consul: Option<ConsulListener>,
     /// `None` where clients of Eureka do not register.
     pub(crate) eureka: Option<EurekaListener>,
     pub(crate) registries: RegistriesSettings,
@@ -178,13 +184,18 @@ impl ServeArgs {
         let (data_folder, is_registration_wanted) =
             (self.registration.data_folder(), self.registration.is_wanted());
         let registration = self.registration.check(keeps_ca, &mut check);
+        let listeners = client_listener::Registration {
+            settings: registration.as_ref(),
+            is_wanted: is_registration_wanted,
+        };
         let jwt_rules = self.tls.jwt_rules.clone();
         if let Some(path) = &jwt_rules {
             check.exists("--jwt-rules", path);
         }
         let settings = Settings {
             jwt_rules,
-            eureka: self.eureka.check(registration.as_ref(), is_registration_wanted, &mut check),
+            consul: self.consul.check(listeners, &mut check),
+            eureka: self.eureka.check(listeners, &mut check),
             tls: self.tls.check(reads_cluster, kept, &mut check),
             ca: self.ca.check(has_tls, reads_cluster, data_folder, &mut check),
             xds: self.xds.check(&mut check),

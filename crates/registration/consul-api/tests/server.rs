@@ -15,12 +15,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// A server that ends with the test.
 struct Server {
     address: SocketAddr,
     registrar: Registrar,
+    /// Begins the shutdown.
+    stop: watch::Sender<bool>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -65,8 +68,11 @@ impl Server {
         let server = RegistrationServer::new(registrar.clone(), settings, Arc::new(Silent));
         let bound = server.with_adapter(Arc::new(api)).bind().unwrap();
         let address = bound.local_addr();
-        let server = tokio::spawn(bound.run(std::future::pending()));
-        Self { address, registrar, tasks: [driver, server] }
+        let (stop, mut stopping) = watch::channel(false);
+        let server = tokio::spawn(bound.run(async move {
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }));
+        Self { address, registrar, stop, tasks: [driver, server] }
     }
 
     async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
@@ -314,6 +320,38 @@ async fn a_blocking_query_ends_with_a_change_of_what_it_asks_for() {
     assert_eq!((gone.json(), gone.index() > health.index()), (json!([]), true));
     server.register(web("web-1", Value::Null)).await;
     assert!(server.get(paths[0]).await.index() > gone.index(), "it comes back with a later index");
+}
+
+#[tokio::test]
+async fn waiting_queries_are_limited_and_end_with_the_server() {
+    let server = Server::with(|settings| settings.limits.owner_streams = 1).await;
+    let server = Arc::new(server);
+    let path = "health/service/web";
+    let index = server.get(path).await.index();
+    let wait = {
+        let server = Arc::clone(&server);
+        tokio::spawn(async move {
+            loop {
+                let answer = server.get(&format!("{path}?index={index}&wait=10m")).await;
+                // The other query may be the one that waits.
+                if answer.status != 429 {
+                    return answer;
+                }
+            }
+        })
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let second = server.get(&format!("{path}?index={index}&wait=1ms")).await;
+        if second.status == 429 {
+            assert!(second.body.contains("limit owner-streams"), "{second:?}");
+            break;
+        }
+        assert!(second.status == 200 && Instant::now() < deadline, "{second:?}");
+    }
+    assert_eq!(server.get(path).await.status, 200, "a query that does not wait");
+    server.stop.send_replace(true);
+    assert_eq!(wait.await.unwrap().index(), index);
 }
 
 #[tokio::test]

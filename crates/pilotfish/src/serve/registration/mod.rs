@@ -11,10 +11,11 @@ use super::descriptors;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use super::tls::{self, Files, Reload};
-use crate::settings::{EurekaListener, RegistrationSettings, Settings, StoreSettings};
+use crate::settings::{ConsulListener, EurekaListener, RegistrationSettings, Settings, StoreSettings};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_admin_state::PrometheusRecorder;
+use pilotfish_consul_api::ConsulApi;
 use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::trust_domain;
 use pilotfish_eureka_api::EurekaApi;
@@ -26,7 +27,7 @@ use pilotfish_registration_checks::{
 use pilotfish_registration_etcd::{EtcdStore, EtcdStoreSettings};
 use pilotfish_registration_redb::{OpenStore, RedbStore};
 use pilotfish_registration_server::{
-    AccessFiles, Bound, RegistrationServer, ServerError, ServerLimits, ServerSettings,
+    AccessFiles, Adapter, Bound, RegistrationServer, ServerError, ServerLimits, ServerSettings,
 };
 use pilotfish_registration_source::{TrustDomain, source};
 use pilotfish_registry::REGISTRATION;
@@ -36,6 +37,8 @@ use std::sync::Arc;
 /// Registration with its bound address and open store that does not serve yet.
 pub(super) struct Registration {
     bound: Bound,
+    /// Listener for clients of Consul.
+    consul: Option<Bound>,
     /// Listener for clients of Eureka.
     eureka: Option<Bound>,
     registrar: Registrar,
@@ -65,7 +68,8 @@ impl Registration {
             source(registrar.clone(), trust_domain_of(shared), domain.clone(), shard)
         })?;
         let (tls, reload) = tls_of(own, recorder.metrics())?.unzip();
-        let limits = limits_of(1 + usize::from(settings.eureka.is_some()));
+        let limits =
+            limits_of(1 + usize::from(settings.consul.is_some()) + usize::from(settings.eureka.is_some()));
         let server = |address: SocketAddr, allow_plaintext: bool| ServerSettings {
             tls: tls.clone(),
             limits,
@@ -80,21 +84,32 @@ impl Registration {
         let bound =
             RegistrationServer::new(registrar.clone(), server(own.address, own.plaintext), recorder.clone());
         let bound = bound.bind().map_err(|error| bind_error(error, "--registration-address"))?;
+        let adapted = |settings: ServerSettings, api: Arc<dyn Adapter>, flag: &'static str| {
+            let server = RegistrationServer::new(registrar.clone(), settings, recorder.clone());
+            server.with_adapter(api).bind().map_err(|error| bind_error(error, flag))
+        };
+        let consul = settings.consul.as_ref().map(|ConsulListener { address, plaintext, mapping }| {
+            let api = Arc::new(ConsulApi::new(registrar.clone(), mapping.clone()));
+            adapted(server(*address, *plaintext), api, "--consul-address")
+        });
         let eureka = settings.eureka.as_ref().map(|EurekaListener { address, plaintext, mapping }| {
             let api = Arc::new(EurekaApi::new(registrar.clone(), mapping.clone()));
-            let server = server(*address, *plaintext);
-            let server = RegistrationServer::new(registrar.clone(), server, recorder.clone());
-            server.with_adapter(api).bind().map_err(|error| bind_error(error, "--eureka-address"))
+            adapted(server(*address, *plaintext), api, "--eureka-address")
         });
-        let eureka = eureka.transpose()?;
+        let (consul, eureka) = (consul.transpose()?, eureka.transpose()?);
         let checks =
             checks(CheckSettings { networks: own.check_networks.clone(), ..CheckSettings::default() });
-        Ok(Some(Self { bound, eureka, registrar, driver, checks, reload }))
+        Ok(Some(Self { bound, consul, eureka, registrar, driver, checks, reload }))
     }
 
     /// Returns the bound address.
     pub(super) fn address(&self) -> SocketAddr {
         self.bound.local_addr()
+    }
+
+    /// Returns the bound address for clients of Consul.
+    pub(super) fn consul_address(&self) -> Option<SocketAddr> {
+        self.consul.as_ref().map(Bound::local_addr)
     }
 
     /// Returns the bound address for clients of Eureka.
@@ -109,17 +124,19 @@ impl Registration {
 
     /// Returns the subsystems of registration.
     pub(super) fn subsystems(self) -> impl Iterator<Item = Subsystem> {
-        let Self { bound, eureka, registrar, driver, checks: (handle, runner), reload } = self;
+        let Self { bound, consul, eureka, registrar, driver, checks: (handle, runner), reload } = self;
         let server = Subsystem::new("the registration server", StopOrder::First).task(|stop| async {
             bound.run(stop.requested()).await;
             Ok(())
         });
-        let eureka = eureka.map(|bound| {
-            Subsystem::new("the server of clients of Eureka", StopOrder::First).task(|stop| async {
+        let adapted = |bound: Bound, name: &'static str| {
+            Subsystem::new(name, StopOrder::First).task(|stop| async {
                 bound.run(stop.requested()).await;
                 Ok(())
             })
-        });
+        };
+        let consul = consul.map(|bound| adapted(bound, "the server of clients of Consul"));
+        let eureka = eureka.map(|bound| adapted(bound, "the server of clients of Eureka"));
         // The driver runs until all registrars are dropped.
         let follower = Subsystem::new("the registrar", StopOrder::Abort).task(|_| async {
             driver.run().await;
@@ -135,7 +152,11 @@ impl Registration {
                 report_checks(runner, registrar).await;
                 Ok(())
             });
-        [server, follower, checks].into_iter().chain(eureka).chain(reload.map(Reload::subsystem))
+        [server, follower, checks]
+            .into_iter()
+            .chain(consul)
+            .chain(eureka)
+            .chain(reload.map(Reload::subsystem))
     }
 }
 
