@@ -23,7 +23,7 @@ pub(crate) struct ConsulArgs {
     /// Namespace of the services that clients of Consul register [default: default]
     #[arg(long, env = "PILOTFISH_EUREKA_NAMESPACE", value_name = "NAME")]
     pub(crate) consul_namespace: Option<String>,
-    /// Name of the data centre that clients of Consul are told [default: dc1]
+    /// Name of the data centre in answers to clients of Consul [default: dc1]
     #[arg(long, env = "PILOTFISH_CONSUL_DATACENTER", value_name = "NAME")]
     pub(crate) consul_datacenter: Option<String>,
     /// Port on which callers reach these services, whichever port an instance has

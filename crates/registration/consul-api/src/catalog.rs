@@ -1,7 +1,7 @@
 //! The services that clients see, and the indexes of their blocking queries.
 //!
-//! Derived from the directory: each use takes the services that changed. An index counts the changes that this
-//! process has seen from a random start, so the index of one process is not that of another by chance. A query
+//! Derived from the directory: each use takes the services that changed. An index counts the changes that
+//! this process has seen, from a random start, so that it is not an index of another process, too. A query
 //! waits only while its index is the current one.
 
 use crate::ConsulSettings;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) enum Scope<'a> {
     /// Names and tags of services.
     Services,
-    /// Agents.
+    /// Agents that registered a service.
     Nodes,
     /// Checks of all services.
     Checks,

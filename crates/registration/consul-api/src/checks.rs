@@ -59,7 +59,7 @@ pub(crate) struct CheckDefinition {
 pub(crate) enum Kind {
     /// The client reports within this many milliseconds.
     Ttl(u64),
-    /// Pilotfish asks.
+    /// A GET that Pilotfish sends.
     Http(Probe),
     Tcp(Probe),
     Grpc(Probe),

@@ -43,7 +43,7 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
-    /// A new registration. What was reported of the same check before stays, as in Consul.
+    /// A new registration. Keeps the last report of the same check, as Consul does.
     pub(crate) fn new(service: Service, known: Option<&InstanceView>, settings: &ConsulSettings) -> Self {
         let first = service.ttl_check().map_or(Status::Passing, |check| check.first);
         let new =

@@ -1,6 +1,6 @@
 //! The API over HTTP, with a store in memory.
 
-#![allow(clippy::unwrap_used, reason = "a test fails this way")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails this way")]
 
 use pilotfish_consul_api::{ConsulApi, ConsulSettings};
 use pilotfish_registration::testing::{DOMAIN, MemoryStore, registration};
