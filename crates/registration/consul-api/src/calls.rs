@@ -42,13 +42,16 @@ impl ConsulApi {
         let service = Service::read(body, &node)?;
         let key =
             client.key(&self.settings.namespace, &service_of(&service.name), &id_of(&service.id, &node))?;
-        let former = self.catalog().of_agent(&node, &service.id);
+        // An agent has one service of an id: one of another name is replaced.
+        let former = self.catalog().of_agent(&node, &service.id).filter(|former| former.key != key);
+        if let Some(former) = &former {
+            client.check_deregistration(&former.key)?;
+        }
         let build = |current: Option<&InstanceView>| {
             Registered::new(service.clone(), current, &self.settings).registration(&self.settings)
         };
         client.write(&key, build).await?;
-        // An agent has one service of an id: one of another name is replaced.
-        if let Some(former) = former.filter(|former| former.key != key) {
+        if let Some(former) = former {
             client.deregister(&former.key).await?;
         }
         Ok(())

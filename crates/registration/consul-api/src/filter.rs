@@ -202,7 +202,17 @@ fn is_empty(found: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_filter_or_an_error(text in r#"(Service|Node|and|or|in|is|not|empty|[=!"`\[\]. é]|\PC){0,12}"#) {
+            if let Ok(filter) = Filter::parse(&text, &FIELDS) {
+                filter.matches(&json!({"Service": {"Tags": ["a"]}, "Node": null}));
+            }
+        }
+    }
 
     const FIELDS: [&str; 3] = ["Node", "Service", "Checks"];
 

@@ -214,6 +214,21 @@ fn locality(fields: &mut Fields) -> Result<Option<Locality>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_value_of_a_field_is_read_or_refused(
+            name in "Name|ID|Address|Port|Tags|Meta|TaggedAddresses|Weights|Locality|Check|Checks|Kind|Connect",
+            value in r#"null|true|-?[0-9]{1,12}|"\PC{0,5}"|\[\{\}\]|\{"(TTL|HTTP|TCP|Interval)":"?[0-9a-z:/.]{0,9}"?\}"#,
+        ) {
+            let body = format!(r#"{{"Name":"a","Port":1,"{name}":{value}}}"#);
+            if let Ok(service) = Service::read(body.as_bytes(), "10.0.0.9") {
+                let text = serde_json::to_string(&service).unwrap();
+                prop_assert_eq!(serde_json::from_str::<Service>(&text).unwrap(), service);
+            }
+        }
+    }
 
     fn read(body: &str) -> Result<Service, String> {
         Service::read(body.as_bytes(), "10.0.0.9").map_err(|failure| failure.message().to_owned())

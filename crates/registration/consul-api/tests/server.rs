@@ -464,6 +464,10 @@ async fn tokens_of_consul_are_those_of_registration() {
         let answer = server.send("PUT", &format!("/v1/agent/{path}"), &token(cart), "").await;
         assert_eq!(answer.status, 403, "{path}: {answer:?}");
     }
+    let taken = json!({"Name": "cart", "ID": "web-1", "Port": 80}).to_string();
+    assert_eq!(server.send("PUT", register, &token(cart), &taken).await.status, 403, "of another identity");
+    let seen = server.send("GET", "/v1/catalog/nodes", &token(cart), "").await;
+    assert_eq!(seen.json(), json!([]), "nodes of services that it may not read");
     let deregister = "/v1/agent/service/deregister/web-1";
     assert_eq!(server.send("PUT", deregister, &token(shop), "").await.status, 200);
 }
