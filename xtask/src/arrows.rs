@@ -248,6 +248,7 @@ const RULES: &[Rule] = &[
     },
     // Types of messages, without connections.
     Rule { name: "pilotfish-eureka-wire", never: NETWORK, never_named: &["tokio"] },
+    Rule { name: "pilotfish-nacos-wire", never: NETWORK, never_named: &["tokio"] },
     rule("pilotfish-etcd-client", &["axum", "notify"]),
     rule("pilotfish-otlp", &["axum", "notify"]),
     Rule { name: "pilotfish-kube", never: &["prost", "tonic"], never_named: &[] },

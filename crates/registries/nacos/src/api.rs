@@ -5,9 +5,9 @@ use crate::follower::{Ask, ListPage};
 use crate::grpc::Grpc;
 use crate::http_api::HttpApi;
 use crate::mapping::{Scope, ServiceName};
-use crate::wire::ServiceInfo;
 use futures::future::BoxFuture;
 use pilotfish_connect::HttpError;
+use pilotfish_nacos_wire::{PayloadError, ServiceInfo};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +64,12 @@ pub(crate) enum ApiError {
     /// The password cannot be read.
     #[error(transparent)]
     Secret(#[from] pilotfish_connect::SecretError),
+}
+
+impl From<PayloadError> for ApiError {
+    fn from(PayloadError { kind, source }: PayloadError) -> Self {
+        Self::malformed(&kind, &source)
+    }
 }
 
 impl ApiError {

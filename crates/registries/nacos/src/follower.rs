@@ -4,7 +4,7 @@
 //! for a service missing from a list, and for one that lost its last instance.
 
 use crate::mapping::{Mapping, Scope, ServiceName};
-use crate::wire::{ServiceInfo, plain_name, split_name};
+use pilotfish_nacos_wire::{ServiceInfo, plain_name, split_name};
 use pilotfish_registry::{CatalogPort, CatalogService, MAX_SERVICES};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -3,15 +3,14 @@
 use crate::api::{ApiError, Done, LIMIT, Push, TIMEOUT};
 use crate::follower::{Ask, ListPage, PAGE};
 use crate::mapping::{Scope, ServiceName};
-use crate::payload::Payload;
 use crate::wire::{
-    Acknowledgement, ConnectionSetup, Empty, NotifySubscriberRequest, PushHead, ResultHead, SUCCESS,
-    ServiceInfo, ServiceListRequest, ServiceListResponse, SubscribeServiceRequest, SubscribeServiceResponse,
-    UNREGISTERED,
+    Acknowledgement, ConnectionSetup, Empty, NotifySubscriberRequest, PushHead, ResultHead,
+    ServiceListRequest, ServiceListResponse, SubscribeServiceRequest, SubscribeServiceResponse,
 };
 use futures::future::BoxFuture;
 use http::uri::PathAndQuery;
 use pilotfish_connect::{Connector, Server, grpc_channel};
+use pilotfish_nacos_wire::{Payload, SUCCESS, ServiceInfo, UNREGISTERED};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

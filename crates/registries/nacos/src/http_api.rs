@@ -3,12 +3,13 @@
 use crate::api::{ApiError, LIMIT, TIMEOUT};
 use crate::follower::{ListPage, PAGE};
 use crate::mapping::{Scope, ServiceName};
-use crate::wire::{Login, SEPARATOR, ServerState, ServiceInfo, ServiceListBody};
+use crate::wire::{Login, ServerState, ServiceListBody};
 use bytes::Bytes;
 use form_urlencoded::Serializer;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pilotfish_connect::{HttpClient, HttpRequest, Server};
+use pilotfish_nacos_wire::{SEPARATOR, ServiceInfo};
 use serde::de::DeserializeOwned;
 
 /// Maximum number of characters of a refusal's message.

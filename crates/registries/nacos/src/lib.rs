@@ -16,7 +16,6 @@ mod follower;
 mod grpc;
 mod http_api;
 mod mapping;
-mod payload;
 mod product;
 mod settings;
 mod wire;

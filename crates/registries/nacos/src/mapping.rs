@@ -1,20 +1,14 @@
 //! Mapping of Nacos services and instances.
 
-use crate::wire::{Host, ServiceInfo};
 use pilotfish_model::{HealthStatus, Locality, Namespace};
+use pilotfish_nacos_wire::{
+    CLUSTER_LABEL, DEFAULT_CLUSTER, Host, HostPattern, MAX_WEIGHT, ServiceInfo, grpc_port, protocol,
+};
 use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// The label with the cluster of an instance.
-const CLUSTER_LABEL: &str = "nacos.io/cluster";
-/// The default cluster of instances.
-const DEFAULT_CLUSTER: &str = "DEFAULT";
-/// Metadata keys for a second, gRPC port, as written by Spring Boot starters.
-const GRPC_PORT_KEYS: [&str; 3] = ["gRPC_port", "gRPC.port", "grpc.port"];
-/// Maximum weight in Nacos.
-const MAX_WEIGHT: f64 = 10_000.0;
 /// Factor of weights if any of them has a fraction.
 const FRACTIONS: f64 = 100.0;
 
@@ -36,69 +30,6 @@ impl fmt::Display for ServiceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}@@{}", self.scope.namespace, self.scope.group, self.name)
     }
-}
-
-/// A part of a host pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    Service,
-    Group,
-    Namespace,
-}
-
-/// Pattern of host names, as in `{service}.{group}.{namespace}.nacos`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostPattern(Vec<Part>);
-
-impl HostPattern {
-    /// Parses a pattern.
-    ///
-    /// # Errors
-    /// With what is wrong, in a few words.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let mut parts = Vec::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('{') {
-            let (field, behind) = after.split_once('}').ok_or("a { has no }")?;
-            if !before.is_empty() {
-                parts.push(Part::Text(before.to_owned()));
-            }
-            parts.push(match field {
-                "service" => Part::Service,
-                "group" => Part::Group,
-                "namespace" => Part::Namespace,
-                _ => return Err("only {service}, {group} and {namespace} can be filled in".to_owned()),
-            });
-            rest = behind;
-        }
-        if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
-        }
-        if parts.contains(&Part::Service) {
-            Ok(Self(parts))
-        } else {
-            Err("{service} is not in it".to_owned())
-        }
-    }
-
-    /// Returns the host of a service. Groups and namespaces become one DNS label each.
-    fn host(&self, name: &ServiceName) -> String {
-        let parts = self.0.iter().map(|part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Service => name.name.to_string(),
-            Part::Group => label(&name.scope.group),
-            Part::Namespace => label(&name.scope.namespace),
-        });
-        parts.collect::<String>().to_lowercase()
-    }
-}
-
-/// Converts a name to a DNS label: `DEFAULT_GROUP` becomes `default-group`; characters other than letters and
-/// digits become `-`.
-fn label(text: &str) -> String {
-    let known = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    text.chars().map(known).collect()
 }
 
 /// Source of the zone of an instance.
@@ -130,13 +61,18 @@ impl Mapping {
         info: &ServiceInfo,
         ports: &[CatalogPort],
     ) -> CatalogService {
-        let mut service = CatalogService::new(name.to_string(), self.host.host(name), self.namespace.clone());
+        let mut service = CatalogService::new(name.to_string(), self.host_of(name), self.namespace.clone());
         let scale = if self.used(info).any(|host| host.weight.fract() != 0.0) { FRACTIONS } else { 1.0 };
         service.instances = self.used(info).map(|host| self.instance(info, host, scale)).collect();
         if service.instances.is_empty() {
             service.ports = ports.to_vec();
         }
         service
+    }
+
+    fn host_of(&self, name: &ServiceName) -> String {
+        let Scope { namespace, group } = &name.scope;
+        self.host.host(namespace, group, &name.name)
     }
 
     /// Returns the ports of a service.
@@ -196,26 +132,9 @@ fn ports(host: &Host, metadata: &BTreeMap<String, String>) -> Vec<InstancePort> 
         service: CatalogPort { number, name: None, protocol: protocol.map(str::to_owned) },
         number,
     };
-    let grpc = GRPC_PORT_KEYS.iter().find_map(|key| metadata.get(*key)?.trim().parse().ok());
-    let grpc = grpc.filter(|number| *number != host.port).map(|number| port(number, Some("grpc")));
+    let grpc = grpc_port(host.port, metadata).map(|number| port(number, Some("grpc")));
     let own = Some(port(host.port, protocol(metadata)));
     own.into_iter().chain(grpc).filter(|port| (1..=65_535).contains(&port.number)).collect()
-}
-
-/// Returns the protocol from the metadata: the key `protocol`, in the terms of Istio or Dubbo, else the keys
-/// of Spring Cloud.
-fn protocol(metadata: &BTreeMap<String, String>) -> Option<&str> {
-    let is = |key: &str, value: &str| metadata.get(key).is_some_and(|text| text.eq_ignore_ascii_case(value));
-    match metadata.get("protocol").map(String::as_str) {
-        // Triple is gRPC on the wire.
-        Some("tri" | "triple") => Some("grpc"),
-        Some("rest") => Some("http"),
-        Some("dubbo" | "thrift") => Some("tcp"),
-        Some(other) => Some(other),
-        None if is("secure", "true") => Some("https"),
-        None if is("preserved.register.source", "SPRING_CLOUD") => Some("http"),
-        None => None,
-    }
 }
 
 #[cfg(test)]
@@ -242,28 +161,7 @@ mod tests {
         mapping.service(&name("public", "DEFAULT_GROUP", "web"), &info, &[])
     }
 
-    const PATTERN: &str = "{service}.{group}.{namespace}.nacos";
-
-    #[test]
-    fn hosts_are_made_by_the_pattern() {
-        for (pattern, service, want) in [
-            (PATTERN, name("public", "DEFAULT_GROUP", "web"), "web.default-group.public.nacos"),
-            (PATTERN, name("3f2a-Dev", "g.h", "Web"), "web.g-h.3f2a-dev.nacos"),
-            (PATTERN, name("public", "G", "com.acme.Orders:1.0"), "com.acme.orders:1.0.g.public.nacos"),
-            ("{service}", name("public", "G", "web.shop.example"), "web.shop.example"),
-            ("x-{service}.{namespace}", name("n", "g", "web"), "x-web.n"),
-        ] {
-            assert_eq!(HostPattern::parse(pattern).unwrap().host(&service), want);
-        }
-        for (pattern, want) in [
-            ("{group}", "{service} is not in it"),
-            ("", "{service} is not in it"),
-            ("{service", "a { has no }"),
-            ("{service}.{cluster}", "only {service}, {group} and {namespace} can be filled in"),
-        ] {
-            assert_eq!(HostPattern::parse(pattern), Err(want.to_owned()), "{pattern}");
-        }
-    }
+    const PATTERN: &str = pilotfish_nacos_wire::DEFAULT_HOST;
 
     #[test]
     fn a_service_has_the_ids_of_nacos() {
@@ -374,7 +272,8 @@ mod tests {
         ) {
             let one = Host {
                 ip, port, weight, healthy: true, enabled: true, cluster_name: host.clone(),
-                metadata: [(key, Some(value))].into(),
+                metadata: [(key, Some(value))].into(), instance_id: String::new(), ephemeral: true,
+                service_name: String::new(),
             };
             let info = ServiceInfo { hosts: vec![one], ..ServiceInfo::default() };
             let _ = mapping(PATTERN).service(&name(&host, &host, &host), &info, &[]);

@@ -1,8 +1,9 @@
 //! The options of the registry.
 
 use crate::credentials::Credentials;
-use crate::mapping::{HostPattern, Mapping, Scope, ZoneFrom};
+use crate::mapping::{Mapping, Scope, ZoneFrom};
 use pilotfish_connect::{Connector, Scheme, Server};
+use pilotfish_nacos_wire::{DEFAULT_GROUP, DEFAULT_HOST, DEFAULT_NAMESPACE, HostPattern};
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, OptionSpec, OptionsError};
 use pilotfish_session::{ProductSettings, take_login};
 use std::collections::BTreeSet;
@@ -170,7 +171,7 @@ fn scopes(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Scope>
         let names = settings.options.parse(option, mistakes, names);
         names.unwrap_or_else(|| [default.to_owned()].into())
     };
-    let (namespaces, groups) = (names("namespaces", "public"), names("groups", "DEFAULT_GROUP"));
+    let (namespaces, groups) = (names("namespaces", DEFAULT_NAMESPACE), names("groups", DEFAULT_GROUP));
     let scope = |namespace: &String, group: &String| Scope {
         namespace: namespace.as_str().into(),
         group: group.as_str().into(),
@@ -195,8 +196,7 @@ fn mapping(
     catalog: Option<&CatalogOptions>,
     mistakes: &mut Vec<String>,
 ) -> Option<Mapping> {
-    let host =
-        settings.options.take("host").unwrap_or_else(|| "{service}.{group}.{namespace}.nacos".to_owned());
+    let host = settings.options.take("host").unwrap_or_else(|| DEFAULT_HOST.to_owned());
     let host = HostPattern::parse(&host).map_err(|error| mistakes.push(format!("host={host}: {error}"))).ok();
     let zone = settings.options.parse("zone", mistakes, |text| match text {
         "metadata" => Ok(ZoneFrom::Metadata),

@@ -1,14 +1,8 @@
 //! JSON messages of Nacos. Fields that are not used are left out.
 
-use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::{BTreeMap, HashMap};
-
-/// Separator of group and service name.
-pub(crate) const SEPARATOR: &str = "@@";
-/// Result code and HTTP status of success.
-pub(crate) const SUCCESS: i64 = 200;
-/// Error code for a connection that the server does not know, or not yet.
-pub(crate) const UNREGISTERED: i64 = 301;
+use pilotfish_nacos_wire::{ServiceInfo, nullable};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// A request without content.
 #[derive(Debug, Serialize)]
@@ -104,43 +98,6 @@ pub(crate) struct NotifySubscriberRequest {
     pub(crate) service_info: ServiceInfo,
 }
 
-/// A service with its instances.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ServiceInfo {
-    /// `NAME` or `GROUP@@NAME`, as the server sends it.
-    #[serde(default, deserialize_with = "nullable")]
-    pub(crate) name: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub(crate) group_name: String,
-    /// Required: an answer without hosts is invalid, not empty.
-    pub(crate) hosts: Vec<Host>,
-    /// Time of the answer on the server, in milliseconds.
-    #[serde(default)]
-    pub(crate) last_ref_time: i64,
-    /// True if so few instances are healthy that clients should use all of them.
-    #[serde(default)]
-    pub(crate) reach_protection_threshold: bool,
-}
-
-/// An instance of a service.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Host {
-    pub(crate) ip: String,
-    pub(crate) port: u32,
-    #[serde(default = "one")]
-    pub(crate) weight: f64,
-    #[serde(default = "yes")]
-    pub(crate) healthy: bool,
-    #[serde(default = "yes")]
-    pub(crate) enabled: bool,
-    #[serde(default, deserialize_with = "nullable")]
-    pub(crate) cluster_name: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub(crate) metadata: BTreeMap<String, Option<String>>,
-}
-
 /// Answer to a login.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -156,43 +113,10 @@ pub(crate) struct ServerState {
     pub(crate) version: String,
 }
 
-const fn one() -> f64 {
-    1.0
-}
-
-const fn yes() -> bool {
-    true
-}
-
-/// Decodes null, which Java writes for unset fields, as the default.
-fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
-    Option::deserialize(from).map(Option::unwrap_or_default)
-}
-
-/// Returns the name of a service without its group prefix.
-pub(crate) fn plain_name<'a>(group: &str, name: &'a str) -> &'a str {
-    let rest = name.strip_prefix(group).and_then(|rest| rest.strip_prefix(SEPARATOR));
-    rest.unwrap_or(name)
-}
-
-/// Splits `GROUP@@NAME`; a group in the name takes precedence over the given group.
-pub(crate) fn split_name<'a>(group: &'a str, name: &'a str) -> (&'a str, &'a str) {
-    name.split_once(SEPARATOR).unwrap_or((group, name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_stand_with_their_group_or_without() {
-        assert_eq!(plain_name("G", "G@@web"), "web");
-        assert_eq!(plain_name("G", "web"), "web");
-        assert_eq!(plain_name("G", "GG@@web"), "GG@@web");
-        assert_eq!(split_name("G", "H@@web"), ("H", "web"));
-        assert_eq!(split_name("G", "web"), ("G", "web"));
-        assert_eq!(split_name("", "G@@a@@b"), ("G", "a@@b"));
-    }
+    use pilotfish_nacos_wire::{SUCCESS, split_name};
 
     #[test]
     fn an_answer_of_version_2_is_read() {

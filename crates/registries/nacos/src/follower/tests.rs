@@ -1,5 +1,6 @@
 use super::*;
-use crate::mapping::{HostPattern, ZoneFrom};
+use crate::mapping::ZoneFrom;
+use pilotfish_nacos_wire::HostPattern;
 
 fn scope(group: &str) -> Scope {
     Scope { namespace: "public".into(), group: group.into() }
