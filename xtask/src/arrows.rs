@@ -172,6 +172,11 @@ const EXCEPTIONS: &[Exception] = &[
         reason: "registered services implement the contract of registries",
     },
     Exception {
+        from: "pilotfish-nacos-api",
+        to: "pilotfish-registry",
+        reason: "a service of Nacos gets the host that the catalog of registries gives it",
+    },
+    Exception {
         from: "pilotfish-registration-source",
         to: "pilotfish-session",
         reason: "registered services are a session of their own",
@@ -307,6 +312,11 @@ const RULES: &[Rule] = &[
         name: "pilotfish-eureka-api",
         never: &["notify", "pilotfish-eureka", "redb"],
         never_named: &["axum", "h2", "hyper", "tonic"],
+    },
+    Rule {
+        name: "pilotfish-nacos-api",
+        never: &["notify", "pilotfish-nacos", "redb"],
+        never_named: &["axum", "h2", "hyper"],
     },
     Rule {
         name: "pilotfish-registration-redb",

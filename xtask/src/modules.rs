@@ -73,6 +73,7 @@ const PUBLIC: Table = &[
     ("pilotfish-mcp", &["testing"]),
     ("pilotfish-model", &["topology"]),
     ("pilotfish-nacos", &[]),
+    ("pilotfish-nacos-api", &[]),
     ("pilotfish-nacos-wire", &[]),
     ("pilotfish-node", &["bootstrap", "injection", "interception"]),
     ("pilotfish-otlp", &["message"]),

@@ -202,6 +202,7 @@ fn help_has_settings_under_headings_and_logging_at_the_end() {
             "Registration",
             "Registration by clients of Consul",
             "Registration by clients of Eureka",
+            "Registration by clients of Nacos",
             "Registries",
             "Multi-cluster",
             "Auto-registration",

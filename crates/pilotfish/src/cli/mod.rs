@@ -306,13 +306,13 @@ async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
     let args = args.with_file()?;
     wait_for(args.sources.awaited()).await;
     let bound = Box::pin(Bound::bind(args.check(table)?)).await?;
-    let Addresses { xds, secure_xds, admin, secure_admin, webhooks, registration, consul, eureka } =
+    let Addresses { xds, secure_xds, admin, secure_admin, webhooks, registration, consul, eureka, nacos } =
         bound.addresses();
-    let [secure_xds, secure_admin, webhooks, registration, consul, eureka] =
-        [secure_xds, secure_admin, webhooks, registration, consul, eureka]
+    let [secure_xds, secure_admin, webhooks, registration, consul, eureka, nacos] =
+        [secure_xds, secure_admin, webhooks, registration, consul, eureka, nacos]
             .map(|address| address.map(tracing::field::display));
     tracing::info!(
-        %xds, secure_xds, %admin, secure_admin, webhooks, registration, consul, eureka, "listening"
+        %xds, secure_xds, %admin, secure_admin, webhooks, registration, consul, eureka, nacos, "listening"
     );
     let mut hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     tokio::spawn(async move {

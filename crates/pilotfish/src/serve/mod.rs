@@ -87,6 +87,7 @@ pub(crate) struct Addresses {
     pub(crate) registration: Option<SocketAddr>,
     pub(crate) consul: Option<SocketAddr>,
     pub(crate) eureka: Option<SocketAddr>,
+    pub(crate) nacos: Option<SocketAddr>,
 }
 
 impl Bound {
@@ -302,6 +303,7 @@ fn addresses(
         registration: registration.map(Registration::address),
         consul: registration.and_then(Registration::consul_address),
         eureka: registration.and_then(Registration::eureka_address),
+        nacos: registration.and_then(Registration::nacos_address),
     }
 }
 

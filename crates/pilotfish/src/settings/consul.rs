@@ -14,21 +14,21 @@ use std::sync::Arc;
 pub(crate) struct ConsulArgs {
     /// Listen address for clients of Consul, usually on port 8500; needs --registration-address, and has its
     /// TLS, tokens and rules. Without TLS only on this machine, unless --consul-plaintext is set
-    #[arg(long, env = "PILOTFISH_EUREKA_ADDRESS", value_name = "HOST:PORT")]
+    #[arg(long, env = "PILOTFISH_CONSUL_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) consul_address: Option<String>,
     /// Serves clients of Consul on other machines in plaintext, too: every client that can reach the port can
     /// take part in the mesh
-    #[arg(long, env = "PILOTFISH_EUREKA_PLAINTEXT")]
+    #[arg(long, env = "PILOTFISH_CONSUL_PLAINTEXT")]
     pub(crate) consul_plaintext: bool,
     /// Namespace of the services that clients of Consul register [default: default]
-    #[arg(long, env = "PILOTFISH_EUREKA_NAMESPACE", value_name = "NAME")]
+    #[arg(long, env = "PILOTFISH_CONSUL_NAMESPACE", value_name = "NAME")]
     pub(crate) consul_namespace: Option<String>,
     /// Name of the data centre in answers to clients of Consul [default: dc1]
     #[arg(long, env = "PILOTFISH_CONSUL_DATACENTER", value_name = "NAME")]
     pub(crate) consul_datacenter: Option<String>,
     /// Port on which callers reach these services, whichever port an instance has
     /// [default: the port of the instance]
-    #[arg(long, env = "PILOTFISH_EUREKA_SERVICE_PORT", value_name = "PORT")]
+    #[arg(long, env = "PILOTFISH_CONSUL_SERVICE_PORT", value_name = "PORT")]
     pub(crate) consul_service_port: Option<String>,
 }
 

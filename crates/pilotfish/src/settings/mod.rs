@@ -18,6 +18,7 @@ mod eureka;
 mod file;
 mod gateways;
 mod multi_cluster;
+mod nacos;
 mod parse;
 mod registration;
 mod registries;
@@ -37,6 +38,7 @@ pub(crate) use consul::{ConsulArgs, ConsulListener};
 pub(crate) use eureka::{EurekaArgs, EurekaListener};
 pub(crate) use gateways::{GatewayArgs, GatewaySettings};
 pub(crate) use multi_cluster::{MultiClusterArgs, RemoteClusterSettings};
+pub(crate) use nacos::{NacosArgs, NacosListener};
 pub(crate) use registration::{RegistrationArgs, RegistrationSettings, StoreSettings};
 use registries::LiveRegistry;
 pub(crate) use registries::{RegistriesArgs, RegistriesSettings};
@@ -96,6 +98,7 @@ groups! {
     registration: RegistrationArgs,
     consul: ConsulArgs,
     eureka: EurekaArgs,
+    nacos: NacosArgs,
     registries: RegistriesArgs,
     multi_cluster: MultiClusterArgs,
     auto_registration: AutoRegistrationArgs,
@@ -115,6 +118,8 @@ pub(crate) struct Settings {
     pub(crate) consul: Option<ConsulListener>,
     /// `None` where clients of Eureka do not register.
     pub(crate) eureka: Option<EurekaListener>,
+    /// `None` where clients of Nacos do not register.
+    pub(crate) nacos: Option<NacosListener>,
     pub(crate) registries: RegistriesSettings,
     pub(crate) remote_clusters: RemoteClusterSettings,
     /// True if every Service is exported.
@@ -196,6 +201,7 @@ impl ServeArgs {
             jwt_rules,
             consul: self.consul.check(listeners, &mut check),
             eureka: self.eureka.check(listeners, &mut check),
+            nacos: self.nacos.check(listeners, &mut check),
             tls: self.tls.check(reads_cluster, kept, &mut check),
             ca: self.ca.check(has_tls, reads_cluster, data_folder, &mut check),
             xds: self.xds.check(&mut check),

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use http::Response;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use pilotfish_registration_server::{Adapter, AdapterAnswer, AdapterBody, AdapterClient, Failure, Protocol};
+use pilotfish_registration_server::{
+    Adapter, AdapterAnswer, AdapterBody, AdapterClient, Credentials, Failure, Protocol,
+};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -260,6 +262,19 @@ fn names(readable: &[(Arc<str>, Arc<ServiceEntry>)]) -> Value {
     Value::Object(names.collect())
 }
 
+/// The token of `X-Consul-Token`, else of the parameter `token`. One of `Authorization` is read anyway.
+fn token(parts: &Parts) -> Option<String> {
+    let header = parts.headers.get("x-consul-token").and_then(|value| value.to_str().ok());
+    if let Some(token) = header.filter(|token| !token.is_empty()) {
+        return Some(token.to_owned());
+    }
+    if parts.headers.contains_key(AUTHORIZATION) {
+        return None;
+    }
+    let query = Query::parse(parts.uri.query()?);
+    query.get("token").filter(|token| !token.is_empty()).map(str::to_owned)
+}
+
 impl Adapter for ConsulApi {
     fn protocol(&self) -> Protocol {
         Protocol::Consul
@@ -269,17 +284,8 @@ impl Adapter for ConsulApi {
         Call::parse(&parts.method, parts.uri.path()).map_or("other", |call| call.label())
     }
 
-    /// The token of `X-Consul-Token`, else of the parameter `token`. One of `Authorization` is read anyway.
-    fn token(&self, parts: &Parts) -> Option<String> {
-        let header = parts.headers.get("x-consul-token").and_then(|value| value.to_str().ok());
-        if let Some(token) = header.filter(|token| !token.is_empty()) {
-            return Some(token.to_owned());
-        }
-        if parts.headers.contains_key(AUTHORIZATION) {
-            return None;
-        }
-        let query = Query::parse(parts.uri.query()?);
-        query.get("token").filter(|token| !token.is_empty()).map(str::to_owned)
+    fn credentials(&self, parts: &Parts, _: Option<&[u8]>) -> Credentials {
+        Credentials::Token(token(parts))
     }
 
     fn answer<'a>(

@@ -14,7 +14,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use pilotfish_eureka_wire::Status;
 use pilotfish_registration::InstanceKey;
-use pilotfish_registration_server::{Adapter, AdapterAnswer, AdapterClient, Failure, Protocol};
+use pilotfish_registration_server::{Adapter, AdapterAnswer, AdapterClient, Credentials, Failure, Protocol};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -96,6 +96,16 @@ impl EurekaApi {
     }
 }
 
+/// Returns the password of basic authentication.
+fn password(parts: &Parts) -> Option<String> {
+    let (scheme, encoded) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(BASE64_STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    decoded.split_once(':').map(|(_, password)| password.to_owned())
+}
+
 /// True for a request of another server.
 fn is_peer(headers: &HeaderMap) -> bool {
     headers.get("x-netflix-discovery-replication").is_some_and(|value| value == "true")
@@ -133,13 +143,8 @@ impl Adapter for EurekaApi {
     }
 
     /// The password of basic authentication, which clients have from `http://USER:PASSWORD@HOST/eureka`.
-    fn token(&self, parts: &Parts) -> Option<String> {
-        let (scheme, encoded) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("basic") {
-            return None;
-        }
-        let decoded = String::from_utf8(BASE64_STANDARD.decode(encoded.trim()).ok()?).ok()?;
-        decoded.split_once(':').map(|(_, password)| password.to_owned())
+    fn credentials(&self, parts: &Parts, _: Option<&[u8]>) -> Credentials {
+        Credentials::Token(password(parts))
     }
 
     fn answer<'a>(

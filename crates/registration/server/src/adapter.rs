@@ -5,6 +5,7 @@
 
 use crate::api::{Api, closed};
 use crate::failure::Failure;
+use crate::grpc_adapter::GrpcAdapter;
 use crate::identity::Who;
 use crate::limits::Limit;
 use crate::recorder::Protocol;
@@ -33,6 +34,16 @@ pub type AdapterBody = UnsyncBoxBody<Bytes, Infallible>;
 /// Response of an adapter, or the failure that the client is told.
 pub type AdapterAnswer = Result<Response<AdapterBody>, Failure>;
 
+/// Credentials of a request.
+pub enum Credentials {
+    /// The token from the head of the request, if there is one.
+    Token(Option<String>),
+    /// The token is in the body, which must be read first.
+    InBody,
+    /// The request needs no identity, and its answer depends on nothing that is registered.
+    Unneeded,
+}
+
 /// A protocol of another product.
 pub trait Adapter: Send + Sync + 'static {
     /// Returns the protocol, for metrics.
@@ -41,8 +52,20 @@ pub trait Adapter: Send + Sync + 'static {
     /// Returns the metric label of a request's method, from a closed set.
     fn method(&self, parts: &Parts) -> &'static str;
 
-    /// Returns the token of a request, from where the protocol has it.
-    fn token(&self, parts: &Parts) -> Option<String>;
+    /// Returns the credentials of a request, from where the protocol has them. `body` is given after
+    /// [`Credentials::InBody`].
+    fn credentials(&self, parts: &Parts, body: Option<&[u8]>) -> Credentials;
+
+    /// Returns the response for a failure in the form of the protocol; `None` for its text.
+    fn refuse(&self, parts: &Parts, failure: &Failure) -> Option<Response<AdapterBody>> {
+        let _ = (parts, failure);
+        None
+    }
+
+    /// Returns the part of the protocol that is gRPC.
+    fn grpc(&self) -> Option<&dyn GrpcAdapter> {
+        None
+    }
 
     /// Answers an authenticated request within its limits.
     fn answer<'a>(
@@ -227,8 +250,22 @@ impl AdapterClient {
     /// Refusals by rules and the store.
     pub async fn deregister(&self, key: &InstanceKey) -> Result<bool, Failure> {
         let grant = self.api.granted_deregistration(&self.who, key)?;
-        let request = Deregister { key: key.clone(), expected: Expected::Any, drain: None };
-        let gone = self.registrar().deregister(&self.caller(grant.any_owner), vec![request]).await;
+        self.remove(key, Expected::Any, grant.any_owner).await
+    }
+
+    /// Deregisters an instance whose record still has this revision, for a client that registered it and
+    /// has gone. The permission to register it is enough.
+    ///
+    /// # Errors
+    /// Refusals by rules and the store, and a conflict with another revision.
+    pub async fn withdraw(&self, key: &InstanceKey, revision: u64) -> Result<bool, Failure> {
+        let grant = self.api.granted_renewal(&self.who, key)?;
+        self.remove(key, Expected::Revision(revision), grant.any_owner).await
+    }
+
+    async fn remove(&self, key: &InstanceKey, expected: Expected, any_owner: bool) -> Result<bool, Failure> {
+        let request = Deregister { key: key.clone(), expected, drain: None };
+        let gone = self.registrar().deregister(&self.caller(any_owner), vec![request]).await;
         match gone.into_iter().next() {
             Some(gone) => Ok(gone? != Deregistered::Absent),
             None => Err(Failure::internal("there is no result")),

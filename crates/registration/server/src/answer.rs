@@ -1,7 +1,7 @@
 //! Handling of one request: authentication, authorization and routing to gRPC or JSON.
 
 use crate::activity::Activity;
-use crate::adapter::{Adapter, AdapterClient};
+use crate::adapter::{Adapter, AdapterClient, Credentials};
 use crate::api::{Api, in_time};
 use crate::body::{Guarded, LimitedBody, Part};
 use crate::failure::Failure;
@@ -75,6 +75,8 @@ pub(crate) struct Peer {
     pub(crate) activity: Arc<Activity>,
     /// Budget of the requests that are being read.
     pub(crate) budget: Arc<Quota>,
+    /// Unique in this process.
+    pub(crate) number: u64,
 }
 
 /// Returns the handler of a tonic service, with its path prefix.
@@ -103,16 +105,27 @@ impl Requests {
         // One timeout each for reading the request, for handling it, and for the client reading the response.
         let busy = peer.activity.begin(started, 3 * limits.request_timeout);
         let (parts, body) = request.into_parts();
-        if let Some(adapter) = &self.adapter {
-            busy.may_take(started, 3 * limits.request_timeout + adapter.wait(&parts));
-            let response = self.adapted(&**adapter, &peer, &parts, body).await;
-            self.record(adapter.protocol(), adapter.method(&parts), &response, started.elapsed());
-            return response.map(|body| Guarded::new(body, busy));
-        }
         let is_grpc = parts
             .headers
             .get(CONTENT_TYPE)
             .is_some_and(|media| media.as_bytes().starts_with(b"application/grpc"));
+        if let Some(adapter) = &self.adapter {
+            let (protocol, method) = (adapter.protocol(), adapter.method(&parts));
+            let response = match adapter.grpc().filter(|_| is_grpc) {
+                Some(grpc) => {
+                    if grpc.is_stream(parts.uri.path()) {
+                        busy.may_take(started, CALL_AGE);
+                    }
+                    self.adapted_grpc(grpc, &peer, parts, body).await
+                }
+                None => {
+                    busy.may_take(started, 3 * limits.request_timeout + adapter.wait(&parts));
+                    self.adapted(&**adapter, &peer, &parts, body).await
+                }
+            };
+            self.record(protocol, method, &response, started.elapsed());
+            return response.map(|body| Guarded::new(body, busy));
+        }
         let (protocol, method) = match is_grpc {
             true => (Protocol::Grpc, rpc_name(parts.uri.path())),
             false => (Protocol::Json, self.json_name(&parts)),
@@ -135,7 +148,7 @@ impl Requests {
             self.api.recorder.limit_exceeded(limit);
         }
         let code = match protocol {
-            Protocol::Json | Protocol::Eureka | Protocol::Consul => {
+            Protocol::Json | Protocol::Consul | Protocol::Eureka | Protocol::Nacos => {
                 response.extensions().get::<Outcome>().map_or(Code::Unknown, |outcome| outcome.0)
             }
             // An error without body has its status in the headers.
@@ -231,7 +244,7 @@ impl Requests {
         response
     }
 
-    /// Answers a request by the protocol of the adapter. Errors are text.
+    /// Answers a request by the protocol of the adapter. Errors are text, unless the protocol has its own.
     async fn adapted(
         &self,
         adapter: &dyn Adapter,
@@ -246,6 +259,14 @@ impl Requests {
             }
             Err(failure) => {
                 let mut response = json::failure(&failure);
+                if let Some(own) = adapter.refuse(parts, &failure) {
+                    let (own, body) = own.into_parts();
+                    *response.status_mut() = own.status;
+                    response.headers_mut().remove(WWW_AUTHENTICATE);
+                    response.headers_mut().extend(own.headers);
+                    *response.body_mut() = Body::new(body);
+                    return response;
+                }
                 *response.body_mut() = Body::new(Full::new(Bytes::from(failure.message)));
                 let headers = response.headers_mut();
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -266,20 +287,25 @@ impl Requests {
         body: Incoming,
     ) -> Result<Response<Body>, Failure> {
         origin::check(parts, self.is_loopback)?;
-        let mut headers = parts.headers.clone();
-        if let Some(token) = adapter.token(parts) {
-            let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| Failure::new(Code::Unauthenticated, "the token has control characters"))?;
-            bearer.set_sensitive(true);
-            headers.insert(AUTHORIZATION, bearer);
-        }
-        let who = self.identify(peer, &headers).await?;
-        self.api.take_rate(&who)?;
         let limits = &self.api.limits;
         let held = Arc::new(QuotaGuard::empty(&peer.budget));
         let (bytes, time) = (limits.request_bytes, limits.request_timeout);
         let body = LimitedBody::new(body, Part::Whole, bytes, time, Arc::clone(&held));
-        let body = body.collect().await?.to_bytes();
+        let read = async || Ok::<_, Failure>(body.collect().await?.to_bytes());
+        let (who, body) = match adapter.credentials(parts, None) {
+            Credentials::InBody => {
+                // Before it is read, only the address is known.
+                self.api.take_rate(&Who::anonymous(peer.address.ip()))?;
+                let body = read().await?;
+                let credentials = adapter.credentials(parts, Some(&body));
+                (self.identify_with(peer, &parts.headers, credentials).await?, body)
+            }
+            credentials => {
+                let who = self.identify_with(peer, &parts.headers, credentials).await?;
+                self.api.take_rate(&who)?;
+                (who, read().await?)
+            }
+        };
         let client = AdapterClient { api: Arc::clone(&self.api), who };
         let time = limits.request_timeout + adapter.wait(parts);
         let answer = in_time(time, adapter.answer(client, parts, body)).await;
@@ -299,6 +325,37 @@ impl Requests {
             "/openapi.json" => Some(("application/json", self.openapi.clone())),
             _ => None,
         }
+    }
+
+    /// Identifies the client of an adapter's request.
+    async fn identify_with(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        credentials: Credentials,
+    ) -> Result<Who, Failure> {
+        let token = match credentials {
+            Credentials::Unneeded => return Ok(Who::anonymous(peer.address.ip())),
+            Credentials::Token(token) => token,
+            Credentials::InBody => None,
+        };
+        self.identify_by(peer, headers, token.as_deref()).await
+    }
+
+    /// Identifies a client by this token, or without one by its headers.
+    pub(crate) async fn identify_by(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        token: Option<&str>,
+    ) -> Result<Who, Failure> {
+        let Some(token) = token else { return self.identify(peer, headers).await };
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| Failure::new(Code::Unauthenticated, "the token has control characters"))?;
+        bearer.set_sensitive(true);
+        let mut headers = headers.clone();
+        headers.insert(AUTHORIZATION, bearer);
+        self.identify(peer, &headers).await
     }
 
     async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Who, Failure> {

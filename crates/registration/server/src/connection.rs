@@ -13,11 +13,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, interval, timeout};
 
+/// Number of the next connection.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Interval of timeout checks.
 const LOOK: Duration = Duration::from_secs(1);
 /// Read buffer of an HTTP/1 connection, and maximum size of a request head, in bytes.
@@ -77,7 +80,8 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let limits = requests.api.limits;
     let recorder = Arc::clone(&requests.api.recorder);
     let budget = of_connection(&requests.budgets.of(network_of(address.ip())), &limits);
-    let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity), budget });
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity), budget, number });
     // Held until the first request; after it the connection cannot be displaced.
     let mut unused = Some(unused);
     let mut closing = requests.api.closing.clone();

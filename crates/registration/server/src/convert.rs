@@ -55,7 +55,7 @@ fn registration(instance: v1::Instance) -> Result<Registration, Violations> {
 }
 
 /// Entries of metadata that only the API for clients of a product writes, alone or before a dot.
-const RESERVED: [(&str, &str); 2] = [("consul", "Consul"), ("eureka", "Eureka")];
+const RESERVED: [(&str, &str); 3] = [("consul", "Consul"), ("eureka", "Eureka"), ("nacos", "Nacos")];
 
 /// Refuses entries that only the APIs for clients of other products write: they stand for what such a client
 /// said.
@@ -287,13 +287,12 @@ mod tests {
 
     #[test]
     fn entries_of_the_apis_for_clients_of_other_products_are_refused() {
-        let keys = ["consul.status", "eureka", "eureka.status", "eurekas", "my.eureka"];
+        let keys = ["consul.status", "eureka", "eureka.status", "eurekas", "my.eureka", "nacos", "nacos.x"];
         let metadata = keys.map(|key| (key.to_owned(), String::new())).into();
         let wrong = registration(v1::Instance { metadata, ..v1::Instance::default() }).unwrap_err();
         let fields: Vec<_> = wrong.listed().iter().map(|violation| &*violation.field).collect();
-        let expected =
-            [r#"metadata["consul.status"]"#, r#"metadata["eureka"]"#, r#"metadata["eureka.status"]"#];
-        assert_eq!(fields, expected);
+        let expected = ["consul.status", "eureka", "eureka.status", "nacos", "nacos.x"];
+        assert_eq!(fields, expected.map(|key| format!("metadata[{key:?}]")));
     }
 
     #[test]

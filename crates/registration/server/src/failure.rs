@@ -1,5 +1,6 @@
 //! Errors of requests, for gRPC and JSON.
 
+use crate::json::Outcome;
 use crate::limits::Limit;
 use pilotfish_registration::{FieldViolation, Record, RegistrarError, RenewalError, Violations, WatchError};
 use pilotfish_registration_api::v1::{self, error::Code};
@@ -11,6 +12,9 @@ use std::time::Duration;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tonic_types::{ErrorDetails, StatusExt};
+
+/// HTTP status of a call that another product has and this server has not.
+const HTTP_NOT_SERVED: u16 = 501;
 
 /// Error of a request, or of an item of a batch.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +61,30 @@ impl Failure {
     #[must_use]
     pub fn too_many(message: impl Into<String>) -> Self {
         Self::limited("batch-items", message.into())
+    }
+
+    /// The protocol has this call, but it is not served.
+    #[must_use]
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self { http: Some(HTTP_NOT_SERVED), ..Self::new(Code::Unimplemented, message) }
+    }
+
+    /// The client's connection is unknown: it connects again.
+    #[must_use]
+    pub fn gone(message: impl Into<String>) -> Self {
+        Self::new(Code::OutOfRange, message)
+    }
+
+    /// The client has as many of something as it may have.
+    #[must_use]
+    pub fn beyond(limit: &'static str, message: impl Into<String>) -> Self {
+        Self::limited(limit, message.into())
+    }
+
+    /// Returns the outcome for metrics, as an extension of a response.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        Outcome(self.code)
     }
 
     pub(crate) fn internal(message: &str) -> Self {

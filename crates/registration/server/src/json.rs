@@ -19,9 +19,9 @@ use tonic::body::Body;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// gRPC code of a response, as an extension of the HTTP response.
+/// gRPC code of a response for metrics, as an extension of the HTTP response.
 #[derive(Clone, Copy)]
-pub(crate) struct Outcome(pub(crate) Code);
+pub struct Outcome(pub(crate) Code);
 
 /// Handles a JSON request.
 pub(crate) async fn handle<B>(

@@ -11,6 +11,8 @@ pub enum Protocol {
     Eureka,
     /// Consul's HTTP API.
     Consul,
+    /// The server API of Nacos.
+    Nacos,
 }
 
 impl Protocol {
@@ -22,6 +24,7 @@ impl Protocol {
             Self::Json => "json",
             Self::Eureka => "eureka",
             Self::Consul => "consul",
+            Self::Nacos => "nacos",
         }
     }
 }

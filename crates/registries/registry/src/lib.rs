@@ -31,6 +31,7 @@ pub use aggregate::{
 pub use catalog::{
     CATALOG_OPTIONS, Catalog, CatalogDefaults, CatalogInstance, CatalogOptions, CatalogPort, CatalogProblems,
     CatalogService, Change, GUARD_OPTION, GUARD_WAIT_OPTION, InstancePort, MAX_INSTANCES, MAX_SERVICES,
+    hostname,
 };
 pub use kubernetes::KubernetesRegistry;
 pub use live::{

@@ -11,7 +11,9 @@ use super::descriptors;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use super::tls::{self, Files, Reload};
-use crate::settings::{ConsulListener, EurekaListener, RegistrationSettings, Settings, StoreSettings};
+use crate::settings::{
+    ConsulListener, EurekaListener, NacosListener, RegistrationSettings, Settings, StoreSettings,
+};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_admin_state::PrometheusRecorder;
@@ -20,6 +22,7 @@ use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::trust_domain;
 use pilotfish_eureka_api::EurekaApi;
 use pilotfish_identity::{Authenticator, Tls};
+use pilotfish_nacos_api::{GRPC_OFFSET, NacosApi};
 use pilotfish_registration::{Registrar, RegistrarDriver, RegistrarSettings, Store, StoreEvents};
 use pilotfish_registration_checks::{
     CheckFeed, CheckHandle, CheckRunner, CheckSettings, checks, report_checks,
@@ -34,6 +37,13 @@ use pilotfish_registry::REGISTRATION;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// The listeners for clients of Nacos.
+struct Nacos {
+    http: Bound,
+    grpc: Bound,
+    api: NacosApi,
+}
+
 /// Registration with its bound address and open store that does not serve yet.
 pub(super) struct Registration {
     bound: Bound,
@@ -41,6 +51,7 @@ pub(super) struct Registration {
     consul: Option<Bound>,
     /// Listener for clients of Eureka.
     eureka: Option<Bound>,
+    nacos: Option<Nacos>,
     registrar: Registrar,
     driver: RegistrarDriver,
     checks: (CheckHandle, CheckRunner),
@@ -68,8 +79,10 @@ impl Registration {
             source(registrar.clone(), trust_domain_of(shared), domain.clone(), shard)
         })?;
         let (tls, reload) = tls_of(own, recorder.metrics())?.unzip();
-        let limits =
-            limits_of(1 + usize::from(settings.consul.is_some()) + usize::from(settings.eureka.is_some()));
+        let listeners =
+            1 + [settings.consul.is_some(), settings.eureka.is_some()].into_iter().map(usize::from).sum::<usize>()
+                + 2 * usize::from(settings.nacos.is_some());
+        let limits = limits_of(listeners);
         let server = |address: SocketAddr, allow_plaintext: bool| ServerSettings {
             tls: tls.clone(),
             limits,
@@ -96,10 +109,19 @@ impl Registration {
             let api = Arc::new(EurekaApi::new(registrar.clone(), mapping.clone()));
             adapted(server(*address, *plaintext), api, "--eureka-address")
         });
-        let (consul, eureka) = (consul.transpose()?, eureka.transpose()?);
+        let nacos = settings.nacos.as_ref().map(|NacosListener { address, plaintext, mapping }| {
+            let api = NacosApi::new(registrar.clone(), mapping.clone());
+            let bind = |address: SocketAddr| {
+                adapted(server(address, *plaintext), Arc::new(api.clone()), "--nacos-address")
+            };
+            let http = bind(*address)?;
+            let grpc = bind(above(http.local_addr())?)?;
+            Ok::<_, anyhow::Error>(Nacos { http, grpc, api })
+        });
+        let (consul, eureka, nacos) = (consul.transpose()?, eureka.transpose()?, nacos.transpose()?);
         let checks =
             checks(CheckSettings { networks: own.check_networks.clone(), ..CheckSettings::default() });
-        Ok(Some(Self { bound, consul, eureka, registrar, driver, checks, reload }))
+        Ok(Some(Self { bound, consul, eureka, nacos, registrar, driver, checks, reload }))
     }
 
     /// Returns the bound address.
@@ -117,6 +139,11 @@ impl Registration {
         self.eureka.as_ref().map(Bound::local_addr)
     }
 
+    /// Returns the bound address for HTTP of clients of Nacos.
+    pub(super) fn nacos_address(&self) -> Option<SocketAddr> {
+        self.nacos.as_ref().map(|nacos| nacos.http.local_addr())
+    }
+
     /// Returns the registrar, for the admin API.
     pub(super) fn registrar(&self) -> Registrar {
         self.registrar.clone()
@@ -124,7 +151,7 @@ impl Registration {
 
     /// Returns the subsystems of registration.
     pub(super) fn subsystems(self) -> impl Iterator<Item = Subsystem> {
-        let Self { bound, consul, eureka, registrar, driver, checks: (handle, runner), reload } = self;
+        let Self { bound, consul, eureka, nacos, registrar, driver, checks: (handle, runner), reload } = self;
         let server = Subsystem::new("the registration server", StopOrder::First).task(|stop| async {
             bound.run(stop.requested()).await;
             Ok(())
@@ -137,6 +164,7 @@ impl Registration {
         };
         let consul = consul.map(|bound| adapted(bound, "the server of clients of Consul"));
         let eureka = eureka.map(|bound| adapted(bound, "the server of clients of Eureka"));
+        let nacos = nacos.map(Nacos::subsystem);
         // The driver runs until all registrars are dropped.
         let follower = Subsystem::new("the registrar", StopOrder::Abort).task(|_| async {
             driver.run().await;
@@ -152,12 +180,36 @@ impl Registration {
                 report_checks(runner, registrar).await;
                 Ok(())
             });
-        [server, follower, checks]
-            .into_iter()
-            .chain(consul)
-            .chain(eureka)
-            .chain(reload.map(Reload::subsystem))
+        let adapters = [consul, eureka, nacos].into_iter().flatten();
+        [server, follower, checks].into_iter().chain(adapters).chain(reload.map(Reload::subsystem))
     }
+}
+
+impl Nacos {
+    fn subsystem(self) -> Subsystem {
+        let Self { http, grpc, api } = self;
+        Subsystem::new("the server of clients of Nacos", StopOrder::First)
+            .task(|stop| async move {
+                http.run(stop.requested()).await;
+                Ok(())
+            })
+            .task(|stop| async move {
+                // Renewals continue until connections are drained.
+                tokio::select! {
+                    () = grpc.run(stop.requested()) => {}
+                    () = api.run() => {}
+                }
+                Ok(())
+            })
+    }
+}
+
+/// Returns the address for gRPC of clients of Nacos.
+fn above(http: SocketAddr) -> Result<SocketAddr> {
+    let port = http.port().checked_add(GRPC_OFFSET);
+    let port =
+        port.with_context(|| format!("--nacos-address: {http} has no port above it by {GRPC_OFFSET}"))?;
+    Ok(SocketAddr::new(http.ip(), port))
 }
 
 /// Returns the present trust domain of the newest published world.

@@ -17,6 +17,7 @@ mod options;
 mod problems;
 
 pub use entry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
+pub use names::hostname;
 pub use options::{CATALOG_OPTIONS, CatalogDefaults, CatalogOptions, GUARD_OPTION, GUARD_WAIT_OPTION};
 pub use problems::CatalogProblems;
 

@@ -10,7 +10,8 @@ const MAX_LABELS: usize = 64;
 
 /// Converts a text to a host name. In a text that is none, capitals become lower case, characters that DNS
 /// does not allow become `-`, and labels are cut at 63 bytes. `None` if nothing is left.
-pub(super) fn hostname(text: &str) -> Option<Hostname> {
+#[must_use]
+pub fn hostname(text: &str) -> Option<Hostname> {
     if let Ok(known) = Hostname::parse(text) {
         return Some(known);
     }
