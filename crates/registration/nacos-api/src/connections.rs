@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// Maximum number of subscriptions of a connection.
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 10_000;
 /// Maximum number of subscriptions of all connections.
-pub(crate) const MAX_ALL_SUBSCRIPTIONS: usize = 500_000;
+pub(crate) const MAX_ALL_SUBSCRIPTIONS: usize = 200_000;
 /// Renewals within a lease.
 const RENEWALS: u32 = 3;
 
@@ -309,4 +309,41 @@ pub(crate) fn name(epoch: u64, number: u64) -> Arc<str> {
 /// Returns the time between renewals.
 fn renewal(given: &Given) -> Duration {
     given.ttl().unwrap_or(Duration::from_secs(60)) / RENEWALS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_are_in_the_page_of_limits() {
+        let page = include_str!("../../../../docs/limits.md");
+        for (name, value) in
+            [("connection-subscriptions", MAX_SUBSCRIPTIONS), ("subscriptions", MAX_ALL_SUBSCRIPTIONS)]
+        {
+            let row = format!("| `{name}` | {value} |");
+            assert!(page.contains(&row), "no row {row:?}");
+        }
+    }
+
+    #[test]
+    fn subscriptions_are_limited_and_given_back() {
+        let connections = Connections::default();
+        assert!(connections.open(1, "a-1".into()) && !connections.open(1, "a-1".into()));
+        let subscribe = |number: u64, name: &str| {
+            let service = Arc::new(ServiceId::read("", "", name).unwrap());
+            connections.subscribe(number, &service, ServiceKey::new("n", name), Wanted::default())
+        };
+        for number in 0..MAX_SUBSCRIPTIONS {
+            subscribe(1, &format!("s{number}")).unwrap();
+        }
+        assert!(subscribe(1, "s0").is_ok(), "it is there already");
+        let error = subscribe(1, "more").unwrap_err();
+        assert_eq!((error.http_status(), connections.state.lock().subscriptions), (429, MAX_SUBSCRIPTIONS));
+        connections.unsubscribe(1, &Arc::new(ServiceId::read("", "", "s0").unwrap()));
+        assert!(subscribe(1, "more").is_ok());
+        connections.close(1, true);
+        let state = connections.state.lock();
+        assert!(state.subscriptions == 0 && state.subscribers.is_empty() && state.open.is_empty());
+    }
 }

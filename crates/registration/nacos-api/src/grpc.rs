@@ -225,7 +225,7 @@ impl Core {
 
     fn subscribe(&self, caller: &Caller, request: &NamingRequest) -> Result<Answer, Failure> {
         let service = Arc::new(service(request)?);
-        let wanted = Wanted { clusters: request.clusters.clone(), healthy_only: false };
+        let wanted = Wanted::read(&request.clusters, false)?;
         if !request.subscribe {
             self.connections.unsubscribe(caller.number, &service);
             let info = self.instances(&caller.client, &service, &wanted)?;
@@ -240,7 +240,7 @@ impl Core {
 
     fn query(&self, caller: &Caller, request: &NamingRequest) -> Result<Answer, Failure> {
         let clusters = if request.cluster.is_empty() { &request.clusters } else { &request.cluster };
-        let wanted = Wanted { clusters: clusters.clone(), healthy_only: request.healthy_only };
+        let wanted = Wanted::read(clusters, request.healthy_only)?;
         let info = self.instances(&caller.client, &service(request)?, &wanted)?;
         Ok(Answer::new("QueryServiceResponse", json!({"serviceInfo": info})))
     }

@@ -126,10 +126,8 @@ impl NacosApi {
 
     fn instances(&self, client: &AdapterClient, version: Version, params: &Params) -> Result<Value, Failure> {
         let service = params.service()?;
-        let wanted = Wanted {
-            clusters: params.get("clusters").or(params.get("clusterName")).unwrap_or_default().to_owned(),
-            healthy_only: params.parse("healthyOnly")?.unwrap_or(false),
-        };
+        let clusters = params.get("clusters").or(params.get("clusterName")).unwrap_or_default();
+        let wanted = Wanted::read(clusters, params.parse("healthyOnly")?.unwrap_or(false))?;
         let mut info = self.0.instances(client, &service, &wanted)?;
         if version == Version::One {
             info.name = service.grouped();

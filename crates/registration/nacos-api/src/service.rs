@@ -13,6 +13,8 @@ use std::sync::Arc;
 const MAX_NAME: usize = 512;
 /// Maximum length of a namespace or group in bytes, as in Nacos.
 const MAX_SCOPE: usize = 128;
+/// Maximum length of the names of clusters that a client wants, in bytes.
+const MAX_CLUSTERS: usize = 256;
 
 /// Namespace and group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +36,16 @@ pub(crate) struct Wanted {
     /// Names of clusters with commas between them; empty for all.
     pub(crate) clusters: String,
     pub(crate) healthy_only: bool,
+}
+
+impl Wanted {
+    /// Reads the names of clusters.
+    pub(crate) fn read(clusters: &str, healthy_only: bool) -> Result<Self, Failure> {
+        if clusters.len() > MAX_CLUSTERS {
+            return Err(Failure::invalid(format!("Param 'clusters' has more than {MAX_CLUSTERS} bytes.")));
+        }
+        Ok(Self { clusters: clusters.to_owned(), healthy_only })
+    }
 }
 
 impl Scope {

@@ -21,9 +21,9 @@ use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// A server that ends with the test.
-pub struct Server {
-    pub address: SocketAddr,
-    pub registrar: Registrar,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) registrar: Registrar,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -35,25 +35,25 @@ impl Drop for Server {
 
 /// Status and body of a response.
 #[derive(Debug, PartialEq)]
-pub struct Answer {
-    pub status: u16,
-    pub head: String,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
     /// Returns the body as JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
 impl Server {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
-    pub async fn with(change: impl FnOnce(&mut ServerSettings)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut ServerSettings)) -> Self {
         let (store, events) = MemoryStore::open();
         let (registrar, driver) = Registrar::new(Arc::new(store), events, RegistrarSettings::default());
         let driver = tokio::spawn(driver.run());
@@ -69,7 +69,13 @@ impl Server {
         Self { address, registrar, tasks: vec![driver, server, keeper] }
     }
 
-    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         let mut head = format!("{method} /nacos{path} HTTP/1.0\r\nhost: {}\r\n", self.address);
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
@@ -86,24 +92,24 @@ impl Server {
         Answer { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
-    pub async fn call(&self, method: &str, path: &str) -> Answer {
+    pub(crate) async fn call(&self, method: &str, path: &str) -> Answer {
         self.send(method, path, &[], "").await
     }
 
     /// Returns addresses of the instances of a service, `!` before unhealthy ones.
-    pub async fn instances(&self, query: &str) -> Vec<String> {
+    pub(crate) async fn instances(&self, query: &str) -> Vec<String> {
         let answer = self.call("GET", &format!("/v1/ns/instance/list?{query}")).await.json();
         hosts(&answer)
     }
 
-    pub async fn connect(&self) -> Client {
+    pub(crate) async fn connect(&self) -> Client {
         let channel = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
         Client { channel: channel.connect().await.unwrap(), token: None }
     }
 }
 
 /// Returns addresses of a list of instances, `!` before unhealthy ones.
-pub fn hosts(info: &Value) -> Vec<String> {
+pub(crate) fn hosts(info: &Value) -> Vec<String> {
     let hosts = info["hosts"].as_array().unwrap_or_else(|| panic!("no hosts: {info}"));
     let mut hosts: Vec<String> = hosts
         .iter()
@@ -117,26 +123,26 @@ pub fn hosts(info: &Value) -> Vec<String> {
 }
 
 /// A connection of a gRPC client.
-pub struct Client {
+pub(crate) struct Client {
     channel: Channel,
-    pub token: Option<&'static str>,
+    pub(crate) token: Option<&'static str>,
 }
 
 /// The stream of a connection.
-pub struct Stream {
-    pub sender: mpsc::Sender<Payload>,
+pub(crate) struct Stream {
+    pub(crate) sender: mpsc::Sender<Payload>,
     pushes: Streaming<Payload>,
 }
 
 impl Client {
     /// Sends a request and returns type and content of the answer.
-    pub async fn ask(&self, kind: &str, content: &Value) -> (String, Value) {
+    pub(crate) async fn ask(&self, kind: &str, content: &Value) -> (String, Value) {
         let payload = Payload::new(kind, content, self.token).unwrap();
         let answer = self.unary("/Request/request", payload).await.unwrap();
         (answer.kind().to_owned(), answer.content().unwrap())
     }
 
-    pub async fn unary(&self, path: &'static str, payload: Payload) -> Result<Payload, Status> {
+    pub(crate) async fn unary(&self, path: &'static str, payload: Payload) -> Result<Payload, Status> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
         let codec = ProstCodec::<Payload, Payload>::default();
@@ -145,7 +151,7 @@ impl Client {
     }
 
     /// Opens the stream with this first message.
-    pub async fn stream(&self, first: Payload) -> Stream {
+    pub(crate) async fn stream(&self, first: Payload) -> Stream {
         let (sender, messages) = mpsc::channel(16);
         sender.send(first).await.unwrap();
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
@@ -157,7 +163,7 @@ impl Client {
     }
 
     /// Opens the stream and waits until the server knows the connection.
-    pub async fn set_up(&self) -> Stream {
+    pub(crate) async fn set_up(&self) -> Stream {
         let setup = serde_json::json!({"clientVersion": "Test", "tenant": "public", "labels": {}});
         let stream = self.stream(Payload::new("ConnectionSetupRequest", &setup, None).unwrap()).await;
         eventually("it is set up", async || {
@@ -171,13 +177,13 @@ impl Client {
 
 impl Stream {
     /// Returns the next message.
-    pub async fn next(&mut self) -> Result<Option<(String, Value)>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<(String, Value)>, Status> {
         let message = self.pushes.message().await?;
         Ok(message.map(|message| (message.kind().to_owned(), message.content().unwrap())))
     }
 
     /// Waits until a push has these instances.
-    pub async fn until(&mut self, expected: &[&str]) -> Value {
+    pub(crate) async fn until(&mut self, expected: &[&str]) -> Value {
         loop {
             let pushed = tokio::time::timeout(Duration::from_secs(60), self.next()).await;
             let (kind, push) = pushed.expect("a push comes").unwrap().expect("the stream is open");
@@ -190,7 +196,7 @@ impl Stream {
 }
 
 /// Waits until a check succeeds.
-pub async fn eventually<E: Debug>(what: &str, check: impl AsyncFn() -> Result<(), E>) {
+pub(crate) async fn eventually<E: Debug>(what: &str, check: impl AsyncFn() -> Result<(), E>) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = check().await {
         assert!(Instant::now() < deadline, "{what}: {error:?}");

@@ -34,7 +34,11 @@ async fn an_instance_registers_beats_changes_and_goes() {
     assert!(server.instances("serviceName=web").await.is_empty(), "an operator took it out");
     server.call("PUT", &format!("/v1/ns/instance?{WEB}&enabled=true")).await;
     let found = server.call("GET", &format!("/v1/ns/instance?{WEB}")).await.json();
-    assert_eq!((&found["weight"], &found["metadata"]), (&json!(2.0), &json!({"version": "v1"})), "the rest stays");
+    assert_eq!(
+        (&found["weight"], &found["metadata"]),
+        (&json!(2.0), &json!({"version": "v1"})),
+        "the rest stays"
+    );
 
     assert_eq!(server.call("DELETE", &format!("/v1/ns/instance?{WEB}")).await.body, "ok");
     assert_eq!(server.call("DELETE", &format!("/v1/ns/instance?{WEB}")).await.body, "ok", "as in Nacos");
@@ -52,7 +56,10 @@ async fn version_2_wraps_answers_and_errors() {
     assert_eq!((&list["data"]["name"], &list["data"]["hosts"][0]["ip"]), (&json!("web"), &json!("10.0.0.1")));
     let services = server.call("GET", "/v2/ns/service/list").await.json();
     assert_eq!(services["data"], json!({"count": 1, "services": ["web"]}));
-    assert_eq!(server.call("PUT", &format!("/v2/ns/instance/beat?{WEB}")).await.json()["data"]["code"], 10_200);
+    assert_eq!(
+        server.call("PUT", &format!("/v2/ns/instance/beat?{WEB}")).await.json()["data"]["code"],
+        10_200
+    );
     assert_eq!(server.call("GET", "/v2/ns/operator/metrics").await.json()["data"], json!({"status": "UP"}));
     let answer = server.call("POST", "/v2/ns/instance?ip=10.0.0.1&port=80").await;
     let expected = json!({"code": 20_002, "message": "Param 'serviceName' is required.", "data": null});
@@ -89,7 +96,11 @@ async fn groups_namespaces_and_clusters_are_apart() {
         ("groupName=SHOP&namespaceId=dev", json!({"count": 1, "doms": ["web"]})),
         ("groupName=OTHER", json!({"count": 0, "doms": []})),
     ] {
-        assert_eq!(server.call("GET", &format!("/v1/ns/service/list?{query}")).await.json(), expected, "{query}");
+        assert_eq!(
+            server.call("GET", &format!("/v1/ns/service/list?{query}")).await.json(),
+            expected,
+            "{query}"
+        );
     }
     server.call("DELETE", "/v1/ns/instance?serviceName=Order_Service&ip=10.0.0.5&port=80").await;
     let names = server.call("GET", "/v1/ns/service/list").await.json();
@@ -134,9 +145,11 @@ async fn an_instance_without_beats_is_unhealthy_and_a_beat_brings_it_back() {
     // The beat of a client that sends all of its instance.
     let beat = "/v1/ns/instance/beat?serviceName=web&beat=%7B%22ip%22:%2210.0.0.1%22,%22port%22:80,%22cluster%22:%22DEFAULT%22%7D";
     assert_eq!(server.call("PUT", beat).await.json()["code"], 10_200);
-    eventually("it is healthy again", async || match &*server.instances("serviceName=web&healthyOnly=true").await {
-        [_] => Ok(()),
-        other => Err(other.to_vec()),
+    eventually("it is healthy again", async || {
+        match &*server.instances("serviceName=web&healthyOnly=true").await {
+            [_] => Ok(()),
+            other => Err(other.to_vec()),
+        }
     })
     .await;
 }
@@ -149,10 +162,20 @@ async fn wrong_requests_are_refused_in_words() {
         ("PATCH", "/v1/ns/service/list", 400, "this path has no PATCH"),
         ("GET", "/v1/cs/configs?dataId=a&group=b", 501, "naming only"),
         ("POST", "/v2/cs/config", 501, "naming only"),
-        ("POST", "/v1/ns/instance?serviceName=a%20b&ip=10.0.0.1&port=80", 400, "Param 'serviceName' is illegal"),
+        (
+            "POST",
+            "/v1/ns/instance?serviceName=a%20b&ip=10.0.0.1&port=80",
+            400,
+            "Param 'serviceName' is illegal",
+        ),
         ("POST", "/v1/ns/instance?serviceName=a&ip=host&port=80", 400, "Param 'ip' is illegal"),
         ("POST", "/v1/ns/instance?serviceName=a&ip=10.0.0.1&port=0", 400, "ports[0].number"),
-        ("POST", "/v1/ns/instance?serviceName=a&ip=10.0.0.1&port=80&weight=-1", 400, "Param 'weight' is illegal"),
+        (
+            "POST",
+            "/v1/ns/instance?serviceName=a&ip=10.0.0.1&port=80&weight=-1",
+            400,
+            "Param 'weight' is illegal",
+        ),
         ("PUT", "/v1/ns/instance/beat?serviceName=a&beat=%7B", 400, "Param 'beat' is illegal"),
         ("PUT", "/v1/ns/instance/beat?serviceName=a&beat=%7B%22ip%22:%22h%22%7D", 400, "it has no port"),
     ] {
