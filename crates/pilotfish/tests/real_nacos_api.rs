@@ -1,5 +1,5 @@
-//! Clients of Nacos that register with Pilotfish: another Pilotfish reads it as a Nacos server, by HTTP and gRPC,
-//! and Nacos's own client registers with it and subscribes to it.
+//! Clients of Nacos that register with Pilotfish: another Pilotfish reads it as a Nacos server, by HTTP and
+//! gRPC, and Nacos's own client registers with it and subscribes to it.
 
 use pilotfish_testkit::real::{Java, Pilotfish, Program, eventually, free_port};
 use std::path::Path;

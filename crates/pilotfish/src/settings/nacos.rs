@@ -11,9 +11,9 @@ use std::net::SocketAddr;
 #[command(next_help_heading = "Registration by clients of Nacos")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct NacosArgs {
-    /// Listen address for clients of Nacos, usually on port 8848; the port above it by 1000 serves gRPC. Needs
-    /// --registration-address, and has its TLS, tokens and rules. Without TLS only on this machine, unless
-    /// --nacos-plaintext is set
+    /// Listen address for clients of Nacos, usually on port 8848; the port above it by 1000 serves gRPC.
+    /// Needs --registration-address, and has its TLS, tokens and rules. Without TLS only on this machine,
+    /// unless --nacos-plaintext is set
     #[arg(long, env = "PILOTFISH_NACOS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) nacos_address: Option<String>,
     /// Serves clients of Nacos on other machines in plaintext, too: every client that can reach the port can

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A registration keeps the client's instance in its metadata, so every Pilotfish on the store answers with
-//! it. Ephemeral instances of gRPC clients live as long as their connection, whose server renews their leases;
-//! those of HTTP clients live by their own beats.
+//! it. Ephemeral instances of gRPC clients live as long as their connection, whose server renews their
+//! leases; those of HTTP clients live by their own beats.
 
 mod answer;
 mod call;

@@ -82,9 +82,11 @@ impl Given {
         serde_json::from_str(record.instance.metadata.get(DOCUMENT)?).ok()
     }
 
-    /// Returns the lease; `None` for a persistent instance.
+    /// Returns the lease; `None` for a persistent instance. The client's is that of its beats, so it does not
+    /// matter for an instance that a connection keeps.
     pub(crate) fn ttl(&self) -> Option<Duration> {
-        let given = self.metadata.get(TTL_KEY).and_then(|text| text.trim().parse().ok());
+        let given = self.metadata.get(TTL_KEY).filter(|_| self.connection.is_none());
+        let given = given.and_then(|text| text.trim().parse().ok());
         let ttl = given.map_or(DEFAULT_TTL, Duration::from_millis);
         self.ephemeral.then_some(ttl.clamp(MIN_TTL, MAX_TTL))
     }
@@ -275,6 +277,8 @@ mod tests {
         for (text, seconds) in [("6000", 6), ("0", 1), ("x", 15), ("999999999999", 86_400)] {
             assert_eq!(ttl(&given(&[(TTL_KEY, text)])), Some(Duration::from_secs(seconds)), "{text}");
         }
+        let kept = Given { connection: Some("1-1".into()), ..given(&[(TTL_KEY, "1000")]) };
+        assert_eq!(ttl(&kept), Some(DEFAULT_TTL), "it has no beats");
         let persistent = Given { ephemeral: false, ..given(&[]) };
         let instance = instance(&persistent, &NacosSettings::default()).unwrap();
         assert_eq!((instance.ttl, instance.checks.len()), (None, 1));

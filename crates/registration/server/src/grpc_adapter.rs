@@ -1,5 +1,5 @@
-//! gRPC calls of another product's protocol. Their tokens are in their messages, so an adapter reads a message
-//! first and authenticates its client then.
+//! gRPC calls of another product's protocol. Their tokens are in their messages, so an adapter reads a
+//! message first and authenticates its client then.
 
 use crate::adapter::AdapterClient;
 use crate::answer::{Peer, Requests};
