@@ -1,21 +1,21 @@
 //! Handling of one request: authentication, authorization and routing to gRPC or JSON.
 
 use crate::activity::Activity;
-use crate::adapter::{Adapter, AdapterClient, Credentials};
-use crate::api::{Api, in_time};
+use crate::adapter::Adapter;
+use crate::api::Api;
 use crate::body::{Guarded, LimitedBody, Part};
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use crate::grpc::{Client, Grpc};
 use crate::identity::Who;
-use crate::json::{self, Outcome};
+use crate::json;
 use crate::limits::{AddressQuotas, Limit, Quota, QuotaGuard};
 use crate::origin;
 use crate::recorder::Protocol;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use pilotfish_access::{TOKEN, bearer, digest};
 use pilotfish_admission::{HalfOpen, RefusalLimit};
@@ -244,75 +244,6 @@ impl Requests {
         response
     }
 
-    /// Answers a request by the protocol of the adapter. Errors are text, unless the protocol has its own.
-    async fn adapted(
-        &self,
-        adapter: &dyn Adapter,
-        peer: &Peer,
-        parts: &Parts,
-        body: Incoming,
-    ) -> Response<Body> {
-        match self.try_adapted(adapter, peer, parts, body).await {
-            Ok(mut response) => {
-                response.extensions_mut().insert(Outcome(Code::Ok));
-                response
-            }
-            Err(failure) => {
-                let mut response = json::failure(&failure);
-                if let Some(own) = adapter.refuse(parts, &failure) {
-                    let (own, body) = own.into_parts();
-                    *response.status_mut() = own.status;
-                    response.headers_mut().remove(WWW_AUTHENTICATE);
-                    response.headers_mut().extend(own.headers);
-                    *response.body_mut() = Body::new(body);
-                    return response;
-                }
-                *response.body_mut() = Body::new(Full::new(Bytes::from(failure.message)));
-                let headers = response.headers_mut();
-                headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-                if adapter.protocol() == Protocol::Eureka && headers.contains_key(WWW_AUTHENTICATE) {
-                    let basic = HeaderValue::from_static("Basic realm=\"pilotfish\"");
-                    headers.insert(WWW_AUTHENTICATE, basic);
-                }
-                response
-            }
-        }
-    }
-
-    async fn try_adapted(
-        &self,
-        adapter: &dyn Adapter,
-        peer: &Peer,
-        parts: &Parts,
-        body: Incoming,
-    ) -> Result<Response<Body>, Failure> {
-        origin::check(parts, self.is_loopback)?;
-        let limits = &self.api.limits;
-        let held = Arc::new(QuotaGuard::empty(&peer.budget));
-        let (bytes, time) = (limits.request_bytes, limits.request_timeout);
-        let body = LimitedBody::new(body, Part::Whole, bytes, time, Arc::clone(&held));
-        let read = async || Ok::<_, Failure>(body.collect().await?.to_bytes());
-        let (who, body) = match adapter.credentials(parts, None) {
-            Credentials::InBody => {
-                // Before it is read, only the address is known.
-                self.api.take_rate(&Who::anonymous(peer.address.ip()))?;
-                let body = read().await?;
-                let credentials = adapter.credentials(parts, Some(&body));
-                (self.identify_with(peer, &parts.headers, credentials).await?, body)
-            }
-            credentials => {
-                let who = self.identify_with(peer, &parts.headers, credentials).await?;
-                self.api.take_rate(&who)?;
-                (who, read().await?)
-            }
-        };
-        let client = AdapterClient { api: Arc::clone(&self.api), who };
-        let time = limits.request_timeout + adapter.wait(parts);
-        let answer = in_time(time, adapter.answer(client, parts, body)).await;
-        drop(held);
-        Ok(answer?.map(Body::new))
-    }
-
     /// Returns the health or reflection handler of a path.
     fn service(&self, path: &str) -> Option<&Handler> {
         self.services.iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, service)| service)
@@ -327,38 +258,8 @@ impl Requests {
         }
     }
 
-    /// Identifies the client of an adapter's request.
-    async fn identify_with(
-        &self,
-        peer: &Peer,
-        headers: &HeaderMap,
-        credentials: Credentials,
-    ) -> Result<Who, Failure> {
-        let token = match credentials {
-            Credentials::Unneeded => return Ok(Who::anonymous(peer.address.ip())),
-            Credentials::Token(token) => token,
-            Credentials::InBody => None,
-        };
-        self.identify_by(peer, headers, token.as_deref()).await
-    }
-
-    /// Identifies a client by this token, or without one by its headers.
-    pub(crate) async fn identify_by(
-        &self,
-        peer: &Peer,
-        headers: &HeaderMap,
-        token: Option<&str>,
-    ) -> Result<Who, Failure> {
-        let Some(token) = token else { return self.identify(peer, headers).await };
-        let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| Failure::new(Code::Unauthenticated, "the token has control characters"))?;
-        bearer.set_sensitive(true);
-        let mut headers = headers.clone();
-        headers.insert(AUTHORIZATION, bearer);
-        self.identify(peer, &headers).await
-    }
-
-    async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Who, Failure> {
+    /// Identifies a client by its certificate or its headers.
+    pub(crate) async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Who, Failure> {
         let address = peer.address.ip();
         let reason = match &peer.certificate {
             Ok(proof) => {

@@ -1,6 +1,5 @@
 //! Errors of requests, for gRPC and JSON.
 
-use crate::json::Outcome;
 use crate::limits::Limit;
 use pilotfish_registration::{FieldViolation, Record, RegistrarError, RenewalError, Violations, WatchError};
 use pilotfish_registration_api::v1::{self, error::Code};
@@ -12,6 +11,10 @@ use std::time::Duration;
 use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tonic_types::{ErrorDetails, StatusExt};
+
+/// gRPC code of a response for metrics, as an extension of the HTTP response.
+#[derive(Clone, Copy)]
+pub struct Outcome(pub(crate) Code);
 
 /// HTTP status of a call that another product has and this server has not.
 const HTTP_NOT_SERVED: u16 = 501;

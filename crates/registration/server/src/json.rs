@@ -1,7 +1,7 @@
 //! The API as JSON over HTTP.
 
 use crate::api::{Api, in_time};
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use crate::grpc::Client;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -18,10 +18,6 @@ use std::sync::Arc;
 use tonic::body::Body;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-/// gRPC code of a response for metrics, as an extension of the HTTP response.
-#[derive(Clone, Copy)]
-pub struct Outcome(pub(crate) Code);
 
 /// Handles a JSON request.
 pub(crate) async fn handle<B>(

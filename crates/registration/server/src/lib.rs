@@ -15,7 +15,9 @@
 
 mod access;
 mod activity;
+mod adapted;
 mod adapter;
+mod adapter_client;
 mod answer;
 mod api;
 mod body;
@@ -37,12 +39,12 @@ mod settings;
 mod watch;
 
 pub use access::{AccessError, AccessFiles};
-pub use adapter::{Adapter, AdapterAnswer, AdapterBody, AdapterClient, Credentials, WaitPermit};
+pub use adapter::{Adapter, AdapterAnswer, AdapterBody, Credentials};
+pub use adapter_client::{AdapterClient, WaitPermit};
 pub use convert::read_instance;
-pub use failure::Failure;
+pub use failure::{Failure, Outcome};
 pub use grpc_adapter::{AdapterConnection, GrpcAdapter};
 pub use ids::encode_id;
-pub use json::Outcome;
 pub use limits::{Limit, ServerLimits};
 pub use mesh::{Mesh, NoMesh};
 pub use recorder::{Protocol, Recorder, Silent};
