@@ -44,7 +44,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// Returns the body as JSON.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        serde_json::from_str(&self.body).expect(&self.body)
     }
 }
 
@@ -110,7 +110,7 @@ impl Server {
 
 /// Returns addresses of a list of instances, `!` before unhealthy ones.
 pub(crate) fn hosts(info: &Value) -> Vec<String> {
-    let hosts = info["hosts"].as_array().unwrap_or_else(|| panic!("no hosts: {info}"));
+    let hosts = info["hosts"].as_array().expect("it has hosts");
     let mut hosts: Vec<String> = hosts
         .iter()
         .map(|host| {
