@@ -1,10 +1,13 @@
 //! Deployments and Services of Gateways on a real API server.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use pilotfish_testkit::real::{
-    ApiServer, ApiServerOptions, Authorization, Program, User, eventually, free_port,
+    ApiServer, ApiServerOptions, Authority, Authorization, Backend, EnvoyPod, Host, Program, Tunnel, User,
+    eventually, fetch, free_port,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -63,12 +66,13 @@ fn manifest(name: &str) -> String {
 
 /// A cluster in which rights count, with the roles of `deploy/`.
 async fn cluster() -> Option<ApiServer> {
+    cluster_with(&[]).await
+}
+
+async fn cluster_with(flags: &[String]) -> Option<ApiServer> {
     let user = User { token: "pilotfish".into(), name: ACCOUNT.into(), groups: Vec::new() };
-    let options = ApiServerOptions {
-        authorization: Authorization::Rbac,
-        users: vec![user],
-        ..ApiServerOptions::default()
-    };
+    let options =
+        ApiServerOptions { authorization: Authorization::Rbac, users: vec![user], flags: flags.to_vec() };
     let server = ApiServer::start(options).await?;
     server.apply_definitions().await;
     for name in ["namespace.yaml", "rbac.yaml", "rbac-secrets.yaml", "rbac-gateways.yaml", "webhooks.yaml"] {
@@ -178,6 +182,98 @@ async fn a_gateway_gets_its_objects_and_they_follow_it() {
     .await;
     let printed = pilotfish.printed();
     assert!(!printed.contains("forbidden"), "{printed}");
+}
+
+/// Address of the gateway's Pod and of its load balancer, and of a backend: endpoints may not be on loopback.
+const POD: &str = "10.77.0.2";
+
+/// Backend of the Gateway, with its route.
+const SHOP: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {ports: [{name: http, port: 80, targetPort: PORT}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: PORT}]
+endpoints: [{addresses: [10.77.0.2], conditions: {ready: true}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web, namespace: shop}
+spec: {parentRefs: [{name: front}], rules: [{backendRefs: [{name: web, port: 80}]}]}
+";
+
+const TLS: &str = ", {name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: front}]}}";
+
+/// Waits for the backend's answer.
+async fn answers(pod: &EnvoyPod, pilotfish: &Program, url: &str) {
+    eventually("the backend answers", || async {
+        match fetch(url).await {
+            Ok(answer) if answer == "web" => Ok(()),
+            other => Err(format!("{other:?}\n{}\n{}", pod.printed(), pilotfish.printed())),
+        }
+    })
+    .await;
+}
+
+async fn envoy_of_the_pod_template_serves() {
+    // Without a default route, an API server knows no address of its own.
+    let Some(server) = cluster_with(&[format!("--advertise-address={POD}")]).await else { return };
+    let backend = Backend::start(POD, "web").await;
+    server.apply(&SHOP.replace("PORT", &backend.port().to_string())).await;
+    server.apply(&gateway("", "")).await;
+    let xds = format!("127.0.0.1:{}", free_port());
+    let xds = ["--secure-xds-address", &xds, "--injection-xds-address", &xds];
+    let pilotfish = serve(&server, &[&["--gateway-deployments", "on"], &xds[..]].concat());
+    let gateways = api(&server, "gateway.networking.k8s.io", "v1", "Gateway");
+    let (deployments, services) =
+        (api(&server, "apps", "v1", "Deployment"), api(&server, "", "v1", "Service"));
+    let name = "front-pilotfish";
+    let service = becomes(&pilotfish, &services, name, |it| ports(it) == [15021, 80]).await;
+    let deployment = becomes(&pilotfish, &deployments, name, |_| true).await;
+    becomes(&pilotfish, &gateways, "front", |it| condition(it, "Programmed") == "AddressNotUsable").await;
+
+    let Some(pod) = EnvoyPod::start(&server, &deployment, POD).await else { return };
+    eventually("the Pod is ready", || async {
+        pod.ready().await.map_err(|error| format!("{error}\n{}", pilotfish.printed()))
+    })
+    .await;
+    pod.serve(&server, &service).await;
+    becomes(&pilotfish, &gateways, "front", |it| condition(it, "Programmed") == "AddressNotAssigned").await;
+    let address = json!({"status": {"loadBalancer": {"ingress": [{"ip": POD}]}}});
+    services.patch_status(name, &PatchParams::default(), &Patch::Merge(address)).await.unwrap();
+    let front =
+        becomes(&pilotfish, &gateways, "front", |it| condition(it, "Programmed") == "Programmed").await;
+    assert_eq!(front["status"]["addresses"], json!([{"type": "IPAddress", "value": POD}]));
+    answers(&pod, &pilotfish, &format!("http://{POD}/")).await;
+
+    let authority = Authority::new();
+    let (certificate, key) = authority.server();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": "front", "namespace": "shop"},
+        "data": {"tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key)},
+    });
+    server.apply(&secret.to_string()).await;
+    server.apply(&gateway("", TLS)).await;
+    let service = becomes(&pilotfish, &services, name, |it| ports(it) == [15021, 80, 443]).await;
+    pod.serve(&server, &service).await;
+    let tunnel = Tunnel::of_http1(443, authority.root()).await;
+    answers(&pod, &pilotfish, &format!("http://127.0.0.1:{}/", tunnel.port())).await;
+    let after = becomes(&pilotfish, &deployments, name, |_| true).await;
+    assert_eq!(after["metadata"]["generation"], deployment["metadata"]["generation"], "no Pod is replaced");
+}
+
+/// In a network of its own, where the ports of the Gateway are free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pod_template_runs_as_written_and_serves_the_gateway() {
+    let Some(host) = Host::new() else { return };
+    host.give(&format!("{POD}/32"), "lo").await;
+    host.here(envoy_of_the_pod_template_serves()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,7 @@ mod eureka;
 mod fault_proxy;
 mod host;
 mod java;
+mod kubelet;
 mod live_registry;
 mod load;
 mod name_server;
@@ -42,6 +43,7 @@ pub use eureka::{EurekaInstance, EurekaServer, eureka_application, eureka_applic
 pub use fault_proxy::{Fault, FaultProxy};
 pub use host::Host;
 pub use java::Java;
+pub use kubelet::EnvoyPod;
 pub use live_registry::{LiveRegistry, RegistryState};
 pub use load::{Load, Tally, fetch, get, request};
 pub use name_server::NameServer;

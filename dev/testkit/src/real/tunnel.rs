@@ -24,7 +24,20 @@ impl Tunnel {
     /// # Panics
     /// When the certificates are invalid.
     pub async fn start(server: u16, root: &str, client: Option<&(String, String)>) -> Self {
-        let connector = TlsConnector::from(Arc::new(config(root, client)));
+        Self::with_protocol(server, config(root, client), "h2").await
+    }
+
+    /// Starts a tunnel for clients that use HTTP/1.1.
+    ///
+    /// # Panics
+    /// When the certificates are invalid.
+    pub async fn of_http1(server: u16, root: &str) -> Self {
+        Self::with_protocol(server, config(root, None), "http/1.1").await
+    }
+
+    async fn with_protocol(server: u16, mut config: ClientConfig, protocol: &str) -> Self {
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let connector = TlsConnector::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
         let errors: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -102,13 +115,11 @@ fn config(root: &str, client: Option<&(String, String)>) -> ClientConfig {
         .with_safe_default_protocol_versions()
         .expect("ring has them")
         .with_root_certificates(roots);
-    let mut config = match client {
+    match client {
         Some((chain, key)) => {
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("it is a key");
             builder.with_client_auth_cert(certificates(chain), key).expect("they belong together")
         }
         None => builder.with_no_client_auth(),
-    };
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    config
+    }
 }

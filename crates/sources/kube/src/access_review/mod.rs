@@ -167,7 +167,8 @@ impl AccessReviews {
             }
             _ => tracing::info!(
                 account = %reader,
-                "the account may not list the Secrets of its namespace, so none of them is served to it"
+                "the account may not list the Secrets of its namespace, so it gets only those that Gateways of the \
+                 Gateway API name"
             ),
         }
         Some(verdict)
