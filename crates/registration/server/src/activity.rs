@@ -39,6 +39,8 @@ pub(crate) enum End {
     NoRequest,
     /// Idle for too long.
     Idle,
+    /// The certificate of the client has expired; it connects again, with a newer one if it has one.
+    Expired,
     /// The client does not read a response.
     Stuck,
 }

@@ -263,7 +263,7 @@ impl Requests {
         let address = peer.address.ip();
         let reason = match &peer.certificate {
             Ok(proof) => {
-                let who = Who::new(proof.identities.clone(), None, address);
+                let who = Who::new(proof.clone(), None, address);
                 return who
                     .ok_or_else(|| Failure::new(Code::Unauthenticated, "the certificate names nobody"));
             }
@@ -300,7 +300,7 @@ impl Requests {
             Ok((method, proof)) => {
                 attempt.accepted(now);
                 let token = (method == TOKEN).then_some(credential);
-                let who = Who::new(proof.identities, token, address);
+                let who = Who::new(proof, token, address);
                 who.ok_or_else(|| Failure::new(Code::Unauthenticated, "the credentials name nobody"))
             }
             Err(error) => {

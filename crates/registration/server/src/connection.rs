@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, interval, timeout};
@@ -80,6 +80,11 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let limits = requests.api.limits;
     let recorder = Arc::clone(&requests.api.recorder);
     let budget = of_connection(&requests.budgets.of(network_of(address.ip())), &limits);
+    let expires = certificate.as_ref().ok().and_then(|proof| proof.until);
+    let expired = move |is_closing: bool| {
+        let is_over = !is_closing && expires.is_some_and(|end| end <= SystemTime::now());
+        is_over.then_some(End::Expired)
+    };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity), budget, number });
     // Held until the first request; after it the connection cannot be displaced.
@@ -115,10 +120,10 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                     return;
                 }
             }
-            _ = look.tick() => match activity.end(Instant::now(), &limits) {
+            _ = look.tick() => match activity.end(Instant::now(), &limits).or_else(|| expired(is_closing)) {
                 None if activity.is_used() => unused = None,
                 None => {}
-                Some(End::Idle) if !is_closing => {
+                Some(End::Idle | End::Expired) if !is_closing => {
                     is_closing = true;
                     connection.as_mut().graceful_shutdown();
                 }

@@ -4,18 +4,17 @@ use crate::activity::Activity;
 use crate::api::{Api, closed, in_time};
 use crate::failure::Failure;
 use crate::identity::Who;
-use crate::watch::{StreamSlots, shutting_down, too_old};
+use crate::watch::{StreamEnd, StreamSlots, shutting_down};
 use futures::{Stream, StreamExt};
 use pilotfish_registration_api::v1;
 use std::sync::Arc;
-use tokio::time::Instant;
 use tonic::Status;
 
 struct Beating<S> {
     api: Arc<Api>,
     who: Who,
     requests: S,
-    until: Instant,
+    end: StreamEnd,
     _slots: StreamSlots,
 }
 
@@ -31,8 +30,8 @@ impl Api {
         S: Stream<Item = Result<v1::HeartbeatRequest, Status>> + Send + Unpin + 'static,
     {
         let slots = self.open_stream(who, activity)?;
-        let until = Instant::now() + self.limits.stream_age;
-        let beating = Beating { api: Arc::clone(self), who: who.clone(), requests, until, _slots: slots };
+        let end = StreamEnd::new(self.limits.stream_age, who);
+        let beating = Beating { api: Arc::clone(self), who: who.clone(), requests, end, _slots: slots };
         Ok(futures::stream::unfold(Some(beating), |beating| async {
             let mut beating = beating?;
             match beating.next().await? {
@@ -51,7 +50,7 @@ impl<S: Stream<Item = Result<v1::HeartbeatRequest, Status>> + Unpin> Beating<S> 
             tokio::select! {
                 biased;
                 () = closed(&mut closing) => return Some(Err(shutting_down().to_status())),
-                () = tokio::time::sleep_until(self.until) => return Some(Err(too_old().to_status())),
+                ended = self.end.reached() => return Some(Err(ended.to_status())),
                 request = self.requests.next() => break request?,
                 // A silent stream must also end with its client's token.
                 () = tokio::time::sleep(self.api.bookmark_interval) => {

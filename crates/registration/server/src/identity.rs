@@ -1,8 +1,10 @@
 //! Identity of the client of a request.
 
 use pilotfish_access::Digest;
+use pilotfish_identity::Proof;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Identity of clients without credentials, where these are allowed.
 pub(crate) const ANONYMOUS: &str = "anonymous";
@@ -16,6 +18,8 @@ pub(crate) struct Who {
     pub(crate) identity: Arc<str>,
     /// Digest of its token, if a token of the file identified it.
     pub(crate) token: Option<Digest>,
+    /// Expiry of its credentials, if known.
+    pub(crate) until: Option<SystemTime>,
     /// Address of the client.
     pub(crate) address: IpAddr,
     /// True if a proxy forwarded the request: the address is not the client's.
@@ -23,14 +27,21 @@ pub(crate) struct Who {
 }
 
 impl Who {
-    /// A client with these identities; `None` if there are none.
-    pub(crate) fn new(identities: Vec<String>, token: Option<Digest>, address: IpAddr) -> Option<Self> {
+    /// A client with the identities of a proof; `None` if there are none.
+    pub(crate) fn new(proof: Proof, token: Option<Digest>, address: IpAddr) -> Option<Self> {
+        let Proof { identities, until, .. } = proof;
         let identity = identities.first()?.as_str().into();
-        Some(Self { identities: identities.into(), identity, token, address, is_forwarded: false })
+        Some(Self { identities: identities.into(), identity, token, until, address, is_forwarded: false })
     }
 
     pub(crate) fn anonymous(address: IpAddr) -> Self {
         let identities = [ANONYMOUS.to_owned()].into();
-        Self { identities, identity: ANONYMOUS.into(), token: None, address, is_forwarded: false }
+        let identity = ANONYMOUS.into();
+        Self { identities, identity, token: None, until: None, address, is_forwarded: false }
+    }
+
+    /// True if its credentials have expired.
+    pub(crate) fn is_expired(&self, now: SystemTime) -> bool {
+        self.until.is_some_and(|until| until <= now)
     }
 }

@@ -13,6 +13,7 @@ use pilotfish_registration_api::v1::{self, error::Code};
 use prost::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 /// Stream slots of the connection and of the identity.
@@ -21,11 +22,32 @@ pub(crate) struct StreamSlots {
     _owner: Permit,
 }
 
+/// End of a stream: its maximum age, or the expiry of its client's credentials if that is earlier.
+pub(crate) struct StreamEnd {
+    at: Instant,
+    is_expiry: bool,
+}
+
+impl StreamEnd {
+    /// Returns the end of a stream that begins now.
+    pub(crate) fn new(age: Duration, who: &Who) -> Self {
+        let left = who.until.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
+        let left = left.filter(|left| *left < age);
+        Self { at: Instant::now() + left.unwrap_or(age), is_expiry: left.is_some() }
+    }
+
+    /// Waits for the end, and returns its reason.
+    pub(crate) async fn reached(&self) -> Failure {
+        tokio::time::sleep_until(self.at).await;
+        if self.is_expiry { expired() } else { too_old() }
+    }
+}
+
 struct Watching {
     api: Arc<Api>,
     who: Who,
     watch: Watch,
-    until: Instant,
+    end: StreamEnd,
     /// Pending responses of one batch.
     ready: VecDeque<v1::WatchResponse>,
     _slots: StreamSlots,
@@ -49,6 +71,7 @@ impl Api {
     /// Checks that the client of a stream is still authenticated.
     pub(crate) fn check_stream(&self, who: &Who) -> Result<(), Failure> {
         match self.access.is_current(who) {
+            true if who.is_expired(SystemTime::now()) => Err(expired()),
             true => Ok(()),
             false => Err(Failure::new(Code::Unauthenticated, "the token is not valid any more")),
         }
@@ -70,12 +93,12 @@ impl Api {
         };
         let caller = Caller { identity: Arc::clone(&who.identity), may_take_over: false };
         let watch = self.registrar.watch(&caller, filter, from)?;
-        let until = Instant::now() + self.limits.stream_age;
+        let end = StreamEnd::new(self.limits.stream_age, who);
         let watching = Watching {
             api: Arc::clone(self),
             who: who.clone(),
             watch,
-            until,
+            end,
             ready: VecDeque::new(),
             _slots: slots,
         };
@@ -102,7 +125,7 @@ impl Watching {
             tokio::select! {
                 biased;
                 () = closed(&mut closing) => return Err(shutting_down()),
-                () = tokio::time::sleep_until(self.until) => return Err(too_old()),
+                ended = self.end.reached() => return Err(ended),
                 batch = self.watch.next() => break batch?,
                 () = tokio::time::sleep(self.api.bookmark_interval) => {
                     // A stream without changes checks its token here.
@@ -150,6 +173,12 @@ pub(crate) fn shutting_down() -> Failure {
     Failure::new(Code::Unavailable, "Pilotfish is shutting down: connect again")
 }
 
-pub(crate) fn too_old() -> Failure {
+/// The credentials of a client have expired. It may have new ones, so this is no refusal.
+fn expired() -> Failure {
+    let message = "the token or certificate of the client has expired: connect again with a new one";
+    Failure::new(Code::Unavailable, message)
+}
+
+fn too_old() -> Failure {
     Failure::new(Code::Unavailable, "the stream is as old as it may become: connect again, and resume")
 }

@@ -99,7 +99,7 @@ mod tests {
             ("spiffe://other.org/ns/shop/sa/web", false, Read, "payments", "web.example.com", Ok(())),
         ] {
             let address = std::net::Ipv4Addr::LOCALHOST.into();
-            let who = Who::new(vec![identity.to_owned()], None, address).unwrap();
+            let who = Who::new(vec![identity.to_owned()].into(), None, address).unwrap();
             let around =
                 Surroundings { mesh: Arc::new(Shop), domain: "cluster.local".to_owned(), is_loopback };
             let key = InstanceKey::new(namespace, service, "a");

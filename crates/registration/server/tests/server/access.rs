@@ -1,11 +1,15 @@
 //! Tokens and rules, and what happens when their files change.
 
 use crate::harness::{Client, Harness, deregister, eventually, instance, register, renew};
+use pilotfish_identity::{Authenticator, Call, Proof, Unproven};
 use pilotfish_registration::RegistrarSettings;
 use pilotfish_registration_api::v1;
 use pilotfish_registration_server::{AccessFiles, RegistrationServer, ServerError, ServerSettings, Silent};
 use serde_json::Value;
 use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 
@@ -106,6 +110,49 @@ async fn who_registered_an_instance_owns_it() {
     assert_eq!(code(&mut client, web, register("b")).await, Code::Ok);
     client.deregister(by(agent, deregister("b"))).await.unwrap();
     assert_eq!(harness.registrar.stats().counts.instances(), 1);
+}
+
+/// Authenticator whose proofs expire at a fixed time.
+struct Expiring(SystemTime);
+
+impl Authenticator for Expiring {
+    fn name(&self) -> &'static str {
+        "expiring"
+    }
+
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a Call,
+    ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
+        let identities = vec!["spiffe://cluster.local/ns/default/sa/web".to_owned()];
+        Box::pin(std::future::ready(Ok(Proof { identities, cluster: None, until: Some(self.0) })))
+    }
+}
+
+#[tokio::test]
+async fn streams_end_when_the_credentials_of_their_client_expire() {
+    let until = SystemTime::now() + Duration::from_millis(300);
+    let harness = Harness::with(RegistrarSettings::default(), |settings| {
+        settings.authenticators = vec![Arc::new(Expiring(until))];
+        settings.bookmark_interval = Duration::from_secs(3600);
+    })
+    .await;
+    let mut client = harness.grpc().await;
+    let silent = futures::stream::pending::<v1::HeartbeatRequest>();
+    let mut silent = client.heartbeat(by("expiring", silent)).await.unwrap().into_inner();
+    let watch = client.watch(by("expiring", v1::WatchRequest::default())).await.unwrap();
+    let mut watch = watch.into_inner();
+    let ended = loop {
+        match watch.message().await {
+            Ok(response) => assert!(response.is_some(), "it ends with a reason"),
+            Err(status) => break status,
+        }
+    };
+    for status in [ended, silent.message().await.unwrap_err()] {
+        assert_eq!(status.code(), Code::Unavailable, "a client with new credentials is not refused");
+        assert!(status.message().contains("has expired"), "{status:?}");
+    }
+    assert!(SystemTime::now() >= until);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! TLS: identities of certificates, and tokens where there is no certificate.
 
-use crate::harness::{Harness, deregister, instance, register};
+use crate::harness::{Harness, deregister, eventually, instance, register};
 use pilotfish_identity::{Authorities, Pem, ServerCertificate, Tls};
 use pilotfish_registration::RegistrarSettings;
 use pilotfish_registration_api::v1;
@@ -8,6 +8,7 @@ use pilotfish_registration_api::v1::registration_service_client::RegistrationSer
 use pilotfish_registration_server::{ALPN, AccessFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
@@ -22,7 +23,10 @@ impl Authority {
 
     /// Certificate and key for a name.
     fn sign(&self, name: SanType) -> (String, String) {
-        let mut params = CertificateParams::default();
+        self.sign_with(name, CertificateParams::default())
+    }
+
+    fn sign_with(&self, name: SanType, mut params: CertificateParams) -> (String, String) {
         params.subject_alt_names = vec![name];
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
@@ -92,6 +96,30 @@ async fn certificates_are_identities() {
         "another's account"
     );
     other.register(with_account("other")).await.unwrap();
+}
+
+#[tokio::test]
+async fn connections_end_when_the_certificate_of_their_client_expires() {
+    let authority = Authority::new();
+    let harness = start(&authority, AccessFiles::default()).await;
+    let id = SanType::URI("spiffe://cluster.local/ns/default/sa/web".try_into().unwrap());
+    let mut params = CertificateParams::default();
+    let until = SystemTime::now() + Duration::from_secs(5);
+    params.not_after = until.into();
+    let (certificate, key) = authority.sign_with(id, params);
+    let identity = Identity::from_pem(certificate, key);
+    let mut client = connect(&harness, &authority, Some(identity)).await.unwrap();
+    client.register(register("a")).await.unwrap();
+    let mut watch = client.watch(v1::WatchRequest::default()).await.unwrap().into_inner();
+    let ended = loop {
+        match watch.message().await {
+            Ok(response) => assert!(response.is_some(), "it ends with a reason"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), Code::Unavailable);
+    assert!(ended.message().contains("has expired"), "{ended:?}");
+    eventually("the connection is closed", || harness.heard.lock().connections == 0).await;
 }
 
 #[tokio::test]
