@@ -21,12 +21,16 @@ pub(crate) enum Ca {
     Rotate(Rotate),
 }
 
+/// Flags for other places than a folder of this machine.
+const DATA_DIR_CONFLICTS: [&str; 6] =
+    ["kubernetes", "kubeconfig", "kube", "context", "pod", "pilotfish_namespace"];
+
 /// Begins a rotation at a running control plane, or in the file or Secret of the authority, which running
 /// control planes follow.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Rotate {
     /// The --data-dir of the control plane, with the file of the authority
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubernetes", "kubeconfig"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = DATA_DIR_CONFLICTS)]
     data_dir: Option<PathBuf>,
     /// The authority is in Secret istio-ca-secret of a cluster, that of --kubeconfig
     #[arg(long, conflicts_with_all = ["kube", "context", "pod", "pilotfish_namespace"])]
@@ -130,6 +134,13 @@ mod tests {
             ("--kubeconfig f --context staging", Ok(false)),
             ("--kubeconfig f --pod a", Ok(false)),
             ("--kubeconfig f --pilotfish-namespace a", Ok(false)),
+            ("--data-dir d", Ok(false)),
+            ("--data-dir d --kubernetes", Err(ErrorKind::ArgumentConflict)),
+            ("--data-dir d --kubeconfig f", Err(ErrorKind::ArgumentConflict)),
+            ("--data-dir d --kube", Err(ErrorKind::ArgumentConflict)),
+            ("--data-dir d --context staging", Err(ErrorKind::ArgumentConflict)),
+            ("--data-dir d --pod a", Err(ErrorKind::ArgumentConflict)),
+            ("--data-dir d --pilotfish-namespace a", Err(ErrorKind::ArgumentConflict)),
             ("--kubernetes --context staging", Err(ErrorKind::ArgumentConflict)),
             ("--kubernetes --pod a", Err(ErrorKind::ArgumentConflict)),
             ("--kubernetes --pilotfish-namespace a", Err(ErrorKind::ArgumentConflict)),
