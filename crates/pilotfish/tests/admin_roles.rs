@@ -5,15 +5,15 @@
 #[allow(dead_code, reason = "each test target uses a part")]
 #[path = "support/certificates.rs"]
 mod certificates;
+#[path = "support/issuer.rs"]
+mod issuer;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use certificates::{create_with, der};
+use issuer::Ed25519;
 use pilotfish_testkit::real::{Pilotfish, Tunnel, eventually, free_port};
-use rcgen::{CertificateParams, KeyPair, PublicKeyData, SigningKey};
+use rcgen::{CertificateParams, KeyPair};
 use std::path::PathBuf;
 use std::process::Output;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -108,33 +108,6 @@ impl Served {
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.pilotfish.log()).unwrap()
-    }
-}
-
-/// An issuer's key.
-struct Ed25519(KeyPair);
-
-impl Ed25519 {
-    fn new() -> Self {
-        Self(KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap())
-    }
-
-    fn jwks(&self) -> String {
-        let x = URL_SAFE_NO_PAD.encode(self.0.der_bytes());
-        format!(r#"{{"keys": [{{"kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": "{x}"}}]}}"#)
-    }
-
-    /// A token of a project for an audience, valid for some minutes.
-    fn token(&self, project: &str, audience: &str) -> String {
-        let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(600);
-        let claims = format!(
-            r#"{{"iss": "https://ci.test", "aud": "{audience}", "exp": {}, "project": "{project}"}}"#,
-            end.as_secs()
-        );
-        let header = URL_SAFE_NO_PAD.encode(r#"{"alg": "EdDSA", "kid": "k1"}"#);
-        let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
-        let signature = self.0.sign(message.as_bytes()).unwrap();
-        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 }
 

@@ -16,6 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use support::certificates::{create_with, der};
 use support::delta::{Proxy, node};
+use support::issuer::Ed25519;
 use tempfile::TempDir;
 use tokio::process::Command;
 use tonic::{Code, Status};
@@ -42,25 +43,20 @@ impl Mesh {
     }
 
     async fn start_in(folder: TempDir, first: &Authority, ca: &str) -> Self {
+        Self::start_with(folder, first, ca, &[]).await
+    }
+
+    async fn start_with(folder: TempDir, first: &Authority, ca: &str, more: &[&str]) -> Self {
         let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         std::fs::create_dir(at("mesh")).unwrap();
         std::fs::write(at("mesh/web.yaml"), ENTRY).unwrap();
         std::fs::write(at("first.pem"), first.root()).unwrap();
         let port = free_port();
-        let pilotfish = Pilotfish::launch(
-            BINARY,
-            &[
-                &at("mesh"),
-                "--secure-xds-address",
-                &format!("127.0.0.1:{port}"),
-                "--ca",
-                ca,
-                "--data-dir",
-                &at("data"),
-                "--ca-cert-file",
-                &at("first.pem"),
-            ],
-        );
+        let (mesh, address) = (at("mesh"), format!("127.0.0.1:{port}"));
+        let (data, authorities) = (at("data"), at("first.pem"));
+        let own = [&mesh, "--secure-xds-address", &address, "--ca", ca, "--data-dir", &data];
+        let arguments = [&own[..], &["--ca-cert-file", &authorities], more].concat();
+        let pilotfish = Pilotfish::launch(BINARY, &arguments);
         pilotfish.ready().await;
         Self { folder, pilotfish, port }
     }
@@ -283,7 +279,15 @@ async fn revoked_certificate_is_refused_while_others_of_the_authority_are_accept
     let (first, folder) = (Authority::new(), tempfile::tempdir().unwrap());
     let root = RevokingRoot::write(&folder.path().join("ca"));
     let ca = format!("files={}", folder.path().join("ca").display());
-    let mesh = Mesh::start_in(folder, &first, &ca).await;
+    let (issuer, rules) = (Ed25519::new(), folder.path().join("issuers.yaml"));
+    let keys = issuer.jwks();
+    let rule = format!(
+        "jwtRules: [{{issuer: https://ci.test, audiences: [mesh], namespace: {{value: shop}}, serviceAccount: \
+         {{value: web}}, jwks: '{keys}'}}]"
+    );
+    std::fs::write(&rules, rule).unwrap();
+    let more = ["--jwt-rules", rules.to_str().unwrap()];
+    let mesh = Mesh::start_with(folder, &first, &ca, &more).await;
     let trusted = std::fs::read_to_string(root.folder.join("ca-cert.pem")).unwrap();
     let proof = first.workload(SHOP_WEB);
     let by_first = mesh.tunnel(&trusted, Some(&proof)).await;
@@ -304,6 +308,28 @@ async fn revoked_certificate_is_refused_while_others_of_the_authority_are_accept
     eventually("the certificate is refused", is_refused).await;
     asks(&good).await.unwrap();
     asks(&proof).await.unwrap();
+
+    // A machine with the revoked certificate proves its identity by the token again.
+    let output = mesh.folder.path().join("certificates");
+    let mut command = Command::new(BINARY);
+    command.args(["certificates", "--once", "--xds-address", &format!("127.0.0.1:{}", mesh.port)]);
+    command.arg("--output-dir").arg(&output).arg("--root-file").arg(root.folder.join("ca-cert.pem"));
+    let token = issuer.token("a", "mesh");
+    for (flag, name, text) in [
+        ("--xds-cert-file", "stolen.pem", &stolen.0),
+        ("--xds-key-file", "stolen.key", &stolen.1),
+        ("--token-file", "token", &token),
+    ] {
+        let path = mesh.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        command.arg(flag).arg(path);
+    }
+    let done = command.output().await.unwrap();
+    let log = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success() && log.contains("the token proved the identity"), "{log}");
+    let chain = std::fs::read_to_string(output.join("cert-chain.pem")).unwrap();
+    let leaf = [der(&chain)];
+    assert_eq!(pilotfish_identity::spiffe_ids(Some(&leaf)).unwrap().identities, [SHOP_WEB]);
 
     // A list that cannot be used changes nothing, and is a problem.
     root.write_list("");

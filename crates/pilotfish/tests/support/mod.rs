@@ -5,6 +5,7 @@
 pub(crate) mod certificates;
 #[allow(clippy::panic, reason = "a test fails by panicking")]
 pub(crate) mod delta;
+pub(crate) mod issuer;
 pub(crate) mod kube;
 
 use pilotfish_testkit::real::{Backend, Pilotfish, free_port};

@@ -50,11 +50,27 @@ pub(super) struct Failure {
     pub(super) reason: String,
     /// True if the same request fails again, until somebody changes a file, a flag or a right.
     pub(super) is_permanent: bool,
+    /// True if another proof of the identity may succeed: the server refuses this one, or ends the connection
+    /// before it answers. The alert of a refused certificate may be lost.
+    may_be_of_proof: bool,
 }
 
 impl Failure {
-    fn permanent(error: &anyhow::Error) -> Self {
-        Self { reason: format!("{error:#}"), is_permanent: true }
+    pub(super) fn permanent(error: &anyhow::Error) -> Self {
+        Self { is_permanent: true, ..Self::later(format!("{error:#}")) }
+    }
+
+    fn later(reason: String) -> Self {
+        Self { reason, is_permanent: false, may_be_of_proof: false }
+    }
+
+    /// The certificate and then the token did not succeed.
+    fn of_both(certificate: Self, token: Self) -> Self {
+        let reason = match certificate.reason == token.reason {
+            true => token.reason,
+            false => format!("{}; with the certificate: {}", token.reason, certificate.reason),
+        };
+        Self { reason, ..token }
     }
 }
 
@@ -94,19 +110,41 @@ impl AuthorityClient {
             match self.create(server, &request).await {
                 Ok(chain) => {
                     let issued = key.accept(&chain, self.identity(), SystemTime::now());
-                    let failed =
-                        |error| Failure { reason: format!("{server}: {error}"), is_permanent: false };
+                    let failed = |error| Failure::later(format!("{server}: {error}"));
                     return issued.map(|issued| (key, issued)).map_err(failed);
                 }
                 Err(failure) if failure.is_permanent => return Err(failure),
                 Err(failure) => failures.push(failure.reason),
             }
         }
-        Err(Failure { reason: failures.join("; "), is_permanent: false })
+        Err(Failure::later(failures.join("; ")))
     }
 
+    /// Requests a certificate from a server. If that does not accept the own certificate, which may be
+    /// revoked, the token counts.
     async fn create(&self, server: &Server, csr: &str) -> Result<Vec<String>, Failure> {
         let (certificate, token) = self.proof.chosen(SystemTime::now());
+        let further = self.proof.token.as_ref().filter(|_| certificate.is_some());
+        match (self.call(server, csr, certificate, token).await, further) {
+            (Err(refused), Some(token)) if refused.may_be_of_proof => {
+                let called = self.call(server, csr, None, Some(token)).await;
+                if called.is_ok() {
+                    let reason = &refused.reason;
+                    tracing::warn!(reason, "the certificate was not accepted; the token proved the identity");
+                }
+                called.map_err(|failure| Failure::of_both(refused, failure))
+            }
+            (called, _) => called,
+        }
+    }
+
+    async fn call(
+        &self,
+        server: &Server,
+        csr: &str,
+        certificate: Option<(PathBuf, PathBuf)>,
+        token: Option<&PathBuf>,
+    ) -> Result<Vec<String>, Failure> {
         let request = self.request(csr, token).map_err(|error| Failure::permanent(&error))?;
         // New options for each request, so that the newest files are read.
         let tls = TlsOptions::new(self.ca.clone(), certificate, None).with_alpn(&["h2"]);
@@ -114,7 +152,7 @@ impl AuthorityClient {
             .map_err(|error| Failure::permanent(&error.into()))?;
         let called = tokio::time::timeout(TIMEOUT, async {
             let mut client = Grpc::new(channel).max_decoding_message_size(LARGEST);
-            client.ready().await.map_err(|error| Status::unavailable(error_chain(&error)))?;
+            client.ready().await.map_err(|error| Status::from_error(error.into()))?;
             let path = PathAndQuery::from_static(CREATE_CERTIFICATE);
             let codec = ProstCodec::<IstioCertificateRequest, IstioCertificateResponse>::default();
             client.unary(request, path, codec).await
@@ -122,10 +160,7 @@ impl AuthorityClient {
         match called.await {
             Ok(Ok(response)) => Ok(response.into_inner().cert_chain),
             Ok(Err(status)) => Err(failure(server, &status)),
-            Err(_) => {
-                let reason = format!("{server}: no answer within {} s", TIMEOUT.as_secs());
-                Err(Failure { reason, is_permanent: false })
-            }
+            Err(_) => Err(Failure::later(format!("{server}: no answer within {} s", TIMEOUT.as_secs()))),
         }
     }
 
@@ -165,7 +200,9 @@ fn failure(server: &Server, status: &Status) -> Failure {
         (_, Some(cause)) => one_line(&error_chain(cause)),
         (_, None) => one_line(status.message()),
     };
-    Failure { reason: format!("{server}: {reason}"), is_permanent }
+    let is_refused = matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied);
+    let may_be_of_proof = is_refused || std::error::Error::source(status).is_some();
+    Failure { reason: format!("{server}: {reason}"), is_permanent, may_be_of_proof }
 }
 
 #[cfg(test)]
@@ -221,16 +258,36 @@ mod tests {
     }
 
     #[test]
+    fn failures_of_both_proofs_name_both_reasons_once() {
+        let of = |reason: &str, is_permanent| Failure {
+            is_permanent,
+            may_be_of_proof: true,
+            ..Failure::later(reason.to_owned())
+        };
+        for (certificate, token, reason) in [
+            (of("revoked", false), of("expired", true), "expired; with the certificate: revoked"),
+            (of("no connection", true), of("no connection", true), "no connection"),
+        ] {
+            let both = Failure::of_both(certificate, token);
+            assert_eq!((both.is_permanent, &*both.reason), (true, reason));
+        }
+    }
+
+    #[test]
     fn refusals_are_permanent_and_outages_are_not() {
         let server = Server { host: "a".into(), port: 1 };
-        for (status, is_permanent, expected) in [
-            (Status::unauthenticated("no proof"), true, "a:1: refused: no proof (Unauthenticated)"),
-            (Status::unimplemented("?"), true, "a:1: it signs no certificates (serve without --ca)"),
-            (Status::unavailable("starting"), false, "a:1: starting"),
-            (Status::resource_exhausted("too many"), false, "a:1: too many"),
+        let broken = Status::from_error(Box::new(std::io::Error::other("received fatal alert")));
+        for (status, is_permanent, may_be_of_proof, expected) in [
+            (Status::unauthenticated("no proof"), true, true, "a:1: refused: no proof (Unauthenticated)"),
+            (Status::permission_denied("x"), true, true, "a:1: refused: x (PermissionDenied)"),
+            (Status::unimplemented("?"), true, false, "a:1: it signs no certificates (serve without --ca)"),
+            (Status::unavailable("starting"), false, false, "a:1: starting"),
+            (Status::resource_exhausted("too many"), false, false, "a:1: too many"),
+            (broken, false, true, "a:1: received fatal alert"),
         ] {
             let failure = failure(&server, &status);
-            assert_eq!((failure.is_permanent, &*failure.reason), (is_permanent, expected));
+            let found = (failure.is_permanent, failure.may_be_of_proof, &*failure.reason);
+            assert_eq!(found, (is_permanent, may_be_of_proof, expected));
         }
     }
 }

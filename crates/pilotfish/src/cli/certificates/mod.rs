@@ -98,7 +98,7 @@ async fn keep(client: &AuthorityClient, folder: &OutputFolder) -> Result<()> {
 async fn renew(client: &AuthorityClient, folder: &OutputFolder) -> Result<IssuedCertificate, Failure> {
     let (key, certificate) = client.obtain().await?;
     let written = folder.replace(&key, &certificate).context("writing to --output-dir");
-    written.map_err(|error| Failure { reason: format!("{error:#}"), is_permanent: true })?;
+    written.map_err(|error| Failure::permanent(&error))?;
     Ok(certificate)
 }
 
