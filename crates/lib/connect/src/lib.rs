@@ -7,9 +7,11 @@
 //! | [`SecretOption`] | a token or password by file or environment |
 //! | [`Connector`] | TCP or TLS connections |
 //! | [`HttpClient`] | requests with limits on connections, time and bytes |
+//! | [`DocumentClient`] | documents that others publish, such as keys of issuers |
 //! | [`grpc_channel`] | a channel of tonic over a [`Connector`] |
 
 mod connector;
+mod documents;
 mod grpc;
 mod http_client;
 mod places;
@@ -18,6 +20,7 @@ mod target;
 mod tls;
 
 pub use connector::{ConnectError, Connection, Connector};
+pub use documents::{DocumentClient, document_address, document_base};
 pub use grpc::grpc_channel;
 pub use http_client::{HttpAnswer, HttpClient, HttpError, HttpRequest};
 pub use secret::{SecretError, SecretOption};

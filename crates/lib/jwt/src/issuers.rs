@@ -1,8 +1,10 @@
 //! Issuers with their keys in force, and the authenticator of their tokens.
 
 use crate::keys::KeySet;
+use crate::reader;
 use crate::rules::{JwtRules, Keys, Rule};
 use crate::verify::{Account, Parsed, Refused};
+use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use pilotfish_access::{bearer, digest};
 use pilotfish_admission::RefusalLimit;
@@ -11,14 +13,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// Refused tokens of an address per second, with bursts of ten times that: each costs a signature.
 const ADDRESS_REFUSALS: u32 = 10;
 
-/// Issuers with the keys that were read last.
-pub struct Issuers(Vec<Issuer>);
+/// Issuers with the keys that were read last. Their rules can be replaced.
+pub struct Issuers {
+    all: ArcSwap<Vec<Arc<Issuer>>>,
+    /// Notified when the rules are replaced.
+    replaced: watch::Sender<()>,
+}
 
 pub(crate) struct Issuer {
     pub(crate) rule: Rule,
@@ -48,18 +54,28 @@ impl Issuers {
     /// [`KeyReader`](crate::KeyReader).
     #[must_use]
     pub fn new(rules: JwtRules) -> Self {
-        let issuer = |rule: Rule| {
-            let keys = match &rule.keys {
-                Keys::Inline(keys) => Some(Arc::new(keys.clone())),
-                Keys::File(_) | Keys::Uri(_) | Keys::Discovery => None,
-            };
-            Issuer { rule, keys: RwLock::new(keys), wanted: Notify::new() }
-        };
-        Self(rules.rules.into_iter().map(issuer).collect())
+        Self { all: ArcSwap::from_pointee(issuers(rules, &[])), replaced: watch::Sender::default() }
     }
 
-    pub(crate) fn all(&self) -> &[Issuer] {
-        &self.0
+    /// Replaces the rules. Keys of an issuer from the same source stay in force until they are read again.
+    ///
+    /// # Errors
+    /// If an address cannot be used, with its issuer. The rules before stay in force.
+    pub fn replace(&self, rules: JwtRules) -> Result<(), String> {
+        let new = issuers(rules, &self.all());
+        reader::sources(&new)?;
+        self.all.store(Arc::new(new));
+        self.replaced.send_replace(());
+        Ok(())
+    }
+
+    pub(crate) fn all(&self) -> Arc<Vec<Arc<Issuer>>> {
+        self.all.load_full()
+    }
+
+    /// Returns a receiver of replacements.
+    pub(crate) fn replacements(&self) -> watch::Receiver<()> {
+        self.replaced.subscribe()
     }
 
     /// Verifies a token.
@@ -72,12 +88,28 @@ impl Issuers {
     }
 
     /// Parses a token, and finds its issuer.
-    fn parse<'a>(&self, token: &'a str) -> Result<(Parsed<'a>, &Issuer), Refused> {
+    fn parse<'a>(&self, token: &'a str) -> Result<(Parsed<'a>, Arc<Issuer>), Refused> {
         let parsed = Parsed::of(token)?;
-        let issuer = self.0.iter().find(|issuer| issuer.rule.issuer == parsed.issuer());
+        let all = self.all.load();
+        let issuer = all.iter().find(|issuer| issuer.rule.issuer == parsed.issuer()).cloned();
         let issuer = issuer.ok_or_else(|| Refused::Issuer(parsed.issuer().chars().take(100).collect()))?;
         Ok((parsed, issuer))
     }
+}
+
+/// Returns the issuers of rules, with the keys that those before have from the same source.
+fn issuers(rules: JwtRules, before: &[Arc<Issuer>]) -> Vec<Arc<Issuer>> {
+    let issuer = |rule: Rule| {
+        let keys = match &rule.keys {
+            Keys::Inline(keys) => Some(Arc::new(keys.clone())),
+            Keys::File(_) | Keys::Uri(_) | Keys::Discovery => {
+                let same = before.iter().find(|known| known.rule.has_source_of(&rule));
+                same.and_then(|known| known.keys.read().clone())
+            }
+        };
+        Arc::new(Issuer { rule, keys: RwLock::new(keys), wanted: Notify::new() })
+    };
+    rules.rules.into_iter().map(issuer).collect()
 }
 
 /// Authenticator by tokens of the issuers. The function returns the SPIFFE id of a namespace and an account.

@@ -3,8 +3,8 @@
 use crate::issuers::{Issuer, Issuers};
 use crate::keys::KeySet;
 use crate::rules::Keys;
-use pilotfish_connect::{Connector, HttpClient, HttpRequest, Scheme, Target, TlsOptions};
-use pilotfish_runtime::{FileReader, error_chain, read_regular_text};
+use pilotfish_connect::{DocumentClient, Target, document_address, document_base};
+use pilotfish_runtime::{FileReader, read_regular_text};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,16 +12,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Maximum size of a key set or discovery document in bytes.
-const LARGEST: usize = 1 << 20;
 /// Interval at which keys of addresses are read.
 const INTERVAL: Duration = Duration::from_secs(300);
 /// Interval at which keys in files are read.
 const FILE_INTERVAL: Duration = Duration::from_secs(5);
 /// Shortest time between two reads: after a failure, and for tokens with unknown keys.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Timeout of a request.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of an error that holds an address of a discovery document, in characters.
 const LONGEST_ERROR: usize = 300;
 /// Path of the document of an issuer (OpenID Connect Discovery 1.0, section 4).
@@ -32,15 +28,14 @@ const DISCOVERY: &str = "/.well-known/openid-configuration";
 pub struct KeySource {
     issuer: String,
     place: Place,
-    client: HttpClient,
     files: FileReader,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Place {
     File(PathBuf),
-    Uri(Target),
-    Discovery(Target),
+    Uri(DocumentClient, Target),
+    Discovery(DocumentClient, Target),
 }
 
 #[derive(Deserialize)]
@@ -52,9 +47,11 @@ struct Document {
 /// Reads the keys of all issuers again and again. Until a read succeeds, the keys before stay in force.
 pub struct KeyReader {
     issuers: Arc<Issuers>,
-    /// Index of an issuer, with its source.
-    sources: Vec<(usize, KeySource)>,
+    sources: Vec<Source>,
 }
+
+/// An issuer with the source of its keys.
+pub(crate) type Source = (Arc<Issuer>, KeySource);
 
 impl KeySource {
     /// Returns the source of an issuer's keys; `None` if they are in its rule.
@@ -63,19 +60,21 @@ impl KeySource {
     /// If an address cannot be used.
     fn of(issuer: &Issuer) -> Result<Option<Self>, String> {
         let rule = &issuer.rule;
+        let client = |target: &Target| DocumentClient::new(target, rule.ca_file.clone());
         let place = match &rule.keys {
             Keys::Inline(_) => return Ok(None),
             Keys::File(path) => Place::File(path.clone()),
-            Keys::Uri(uri) => Place::Uri(key_set(uri).map_err(|error| format!("jwksUri: {error}"))?),
+            Keys::Uri(uri) => {
+                let keys = document_address(uri).map_err(|error| format!("jwksUri: {error}"))?;
+                Place::Uri(client(&keys), keys)
+            }
             Keys::Discovery => {
                 let hint = |error| format!("issuer: {error}; without jwks, its keys are discovered there");
-                Place::Discovery(target(&rule.issuer).map_err(hint)?)
+                let issuer = document_base(&rule.issuer).map_err(hint)?;
+                Place::Discovery(client(&issuer), issuer)
             }
         };
-        let is_tls = matches!(&place, Place::Uri(target) | Place::Discovery(target) if target.scheme.is_tls);
-        let tls = is_tls.then(|| TlsOptions::new(rule.ca_file.clone(), None, None));
-        let client = HttpClient::new(Connector::new(tls), 1);
-        Ok(Some(Self { issuer: rule.issuer.clone(), place, client, files: FileReader::default() }))
+        Ok(Some(Self { issuer: rule.issuer.clone(), place, files: FileReader::default() }))
     }
 
     /// Reads the keys.
@@ -86,72 +85,38 @@ impl KeySource {
         let keys = match &self.place {
             Place::File(path) => {
                 let path = path.clone();
-                let limit = u64::try_from(LARGEST).unwrap_or(u64::MAX);
+                let limit = u64::try_from(DocumentClient::LARGEST).unwrap_or(u64::MAX);
                 let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
                 let own = path.clone();
                 let text = self.files.run(move || read_regular_text(&own, limit)).await;
                 text.map_err(|error| named(&error))?.map_err(|error| named(&error))?.into_bytes()
             }
-            Place::Uri(target) => self.get(target, "").await?,
-            Place::Discovery(issuer) => {
-                let text = self.get(issuer, DISCOVERY).await?;
+            Place::Uri(client, keys) => client.get(keys, "").await?,
+            Place::Discovery(client, issuer) => {
+                let text = client.get(issuer, DISCOVERY).await?;
                 let document: Document = serde_json::from_slice(&text)
                     .map_err(|error| format!("{DISCOVERY} is no discovery document: {error}"))?;
                 if document.issuer != self.issuer {
                     return Err(format!("{DISCOVERY} is of another issuer"));
                 }
                 let cut = |error: String| error.chars().take(LONGEST_ERROR).collect::<String>();
-                let keys = key_set(&document.jwks_uri);
+                let keys = document_address(&document.jwks_uri);
                 let keys = keys.map_err(|error| format!("jwks_uri: {}", cut(error)))?;
                 if keys.scheme != issuer.scheme {
                     return Err("jwks_uri has another scheme than the issuer".to_owned());
                 }
-                self.get(&keys, "").await?
+                client.get(&keys, "").await?
             }
         };
         KeySet::parse(&keys)
     }
 
-    async fn get(&self, target: &Target, path: &str) -> Result<Vec<u8>, String> {
-        let server = target.servers.first().ok_or("the address has no host")?;
-        let path = format!("{}{path}", target.path);
-        let path = if path.is_empty() { "/".to_owned() } else { path };
-        let request = HttpRequest { timeout: TIMEOUT, limit: LARGEST, ..HttpRequest::get(path) };
-        let answer = self.client.send(server, request).await.map_err(|error| error_chain(&error))?;
-        if !answer.status.is_success() {
-            return Err(format!("{server} answers {}", answer.status));
-        }
-        Ok(answer.body.to_vec())
-    }
-
     fn interval(&self) -> Duration {
         match self.place {
             Place::File(_) => FILE_INTERVAL,
-            Place::Uri(_) | Place::Discovery(_) => INTERVAL,
+            Place::Uri(..) | Place::Discovery(..) => INTERVAL,
         }
     }
-}
-
-/// Parses the address of a document. Without TLS, only this machine is trusted.
-fn target(text: &str) -> Result<Target, String> {
-    const SCHEMES: [Scheme; 2] =
-        [Scheme { name: "https", port: 443, is_tls: true }, Scheme { name: "http", port: 80, is_tls: false }];
-    let target = Target::parse(text, &SCHEMES)?;
-    let is_local = |host: &str| {
-        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-    };
-    if !target.scheme.is_tls && !target.servers.iter().all(|server| is_local(&server.host)) {
-        return Err(format!("{text:?} has no TLS: anybody on the way could replace the keys"));
-    }
-    Ok(target)
-}
-
-/// Parses the address of a key set. A slash at its end is a part of it.
-fn key_set(text: &str) -> Result<Target, String> {
-    let parsed = target(text)?;
-    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-    let path = rest.find('/').map_or("", |at| rest.split_at(at).1);
-    Ok(Target { path: path.to_owned(), ..parsed })
 }
 
 impl KeyReader {
@@ -160,29 +125,45 @@ impl KeyReader {
     /// # Errors
     /// If an address cannot be used, with its issuer.
     pub fn new(issuers: Arc<Issuers>) -> Result<Self, String> {
-        let mut sources = Vec::new();
-        for (index, issuer) in issuers.all().iter().enumerate() {
-            let source = KeySource::of(issuer).map_err(|error| format!("jwtRules[{index}].{error}"))?;
-            sources.extend(source.map(|source| (index, source)));
-        }
+        let sources = sources(&issuers.all())?;
         Ok(Self { issuers, sources })
     }
 
-    /// Reads until the future is dropped. One issuer delays no other.
+    /// Reads until the future is dropped, and begins anew when the rules are replaced. One issuer delays no
+    /// other.
     pub async fn run(self) {
-        let mut tasks = JoinSet::new();
-        for (index, source) in self.sources {
-            tasks.spawn(follow(self.issuers.clone(), index, source));
+        let Self { issuers, mut sources } = self;
+        let mut replacements = issuers.replacements();
+        loop {
+            let mut tasks = JoinSet::new();
+            for (issuer, source) in sources.drain(..) {
+                tasks.spawn(follow(issuer, source));
+            }
+            // The sender lives as long as the issuers.
+            let _ = replacements.changed().await;
+            match self::sources(&issuers.all()) {
+                Ok(new) => sources = new,
+                Err(reason) => tracing::error!(reason, "keys of issuers of tokens cannot be read"),
+            }
         }
-        while tasks.join_next().await.is_some() {}
-        // Without sources there is nothing to read, and this is no reason to end.
-        std::future::pending().await
     }
 }
 
+/// Returns the issuers whose keys are read.
+///
+/// # Errors
+/// If an address cannot be used, with its issuer.
+pub(crate) fn sources(issuers: &[Arc<Issuer>]) -> Result<Vec<Source>, String> {
+    let mut sources = Vec::new();
+    for (index, issuer) in issuers.iter().enumerate() {
+        let source = KeySource::of(issuer).map_err(|error| format!("jwtRules[{index}].{error}"))?;
+        sources.extend(source.map(|source| (issuer.clone(), source)));
+    }
+    Ok(sources)
+}
+
 /// Reads the keys of one issuer at an interval, and when a token names an unknown key.
-async fn follow(issuers: Arc<Issuers>, index: usize, source: KeySource) {
-    let Some(issuer) = issuers.all().get(index) else { return };
+async fn follow(issuer: Arc<Issuer>, source: KeySource) {
     let mut failing = false;
     loop {
         match source.read().await {
@@ -286,7 +267,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_too_large_or_no_key_set_is_refused() {
-        let large = serve(|_| Some("x".repeat(LARGEST + 1))).await;
+        let large = serve(|_| Some("x".repeat(DocumentClient::LARGEST + 1))).await;
         let error = read(&format!("issuer: a, jwksUri: '{large}'")).await.unwrap_err();
         assert!(error.contains("more than"), "{error}");
         let other = serve(|_| Some("<html>".to_owned())).await;
@@ -326,6 +307,23 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         tokio::time::sleep(10 * FILE_INTERVAL).await;
         assert_eq!(verified(), Refused::Signature);
+        // The keys stay when the rules change, but for those of another source.
+        let replace = |text: &str| issuers.replace(JwtRules::parse(text).unwrap());
+        let wider = rules.replace("audiences: [a]", "audiences: [a, b]");
+        replace(&wider).unwrap();
+        assert_eq!(verified(), Refused::Signature);
+        let error = replace(&wider.replace("jwksFile: ", "jwksUri: http:/")).unwrap_err();
+        assert!(error.starts_with("jwtRules[0].jwksUri: "), "{error}");
+        assert_eq!(verified(), Refused::Signature);
+        let other = folder.path().join("other.json");
+        replace(&rules.replace("keys.json", "other.json")).unwrap();
+        assert_eq!(verified(), Refused::NoKeys);
+        std::fs::write(&other, KEYS).unwrap();
+        while verified() == Refused::NoKeys {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        replace("jwtRules: []").unwrap();
+        assert_eq!(verified(), Refused::Issuer("a".to_owned()));
         running.abort();
     }
 }

@@ -168,6 +168,17 @@ fn claim(text: &str) -> Result<Vec<String>, String> {
 }
 
 impl Rule {
+    /// True if the keys of both come from the same file or address.
+    pub(crate) fn has_source_of(&self, other: &Self) -> bool {
+        let is_same = match (&self.keys, &other.keys) {
+            (Keys::File(one), Keys::File(other)) => one == other,
+            (Keys::Uri(one), Keys::Uri(other)) => one == other,
+            (Keys::Discovery, Keys::Discovery) => true,
+            _ => false,
+        };
+        is_same && self.issuer == other.issuer && self.ca_file == other.ca_file
+    }
+
     /// Namespace and account of verified claims.
     ///
     /// # Errors

@@ -297,6 +297,27 @@ mod tests {
     }
 
     #[test]
+    fn key_of_an_issuer_signs_for_no_other_issuer() {
+        let signers: Vec<_> = (0..64).map(|_| Signer::new()).collect();
+        let rules = signers.iter().enumerate().map(|(number, signer)| {
+            // All key ids are the same, and issuers begin with the names of others.
+            let jwks = json!({"keys": [signer.jwk("a")]}).to_string();
+            json!({"issuer": "https://issuer.test".repeat(number + 1), "audiences": ["mesh"], "jwks": jwks})
+        });
+        let rules = json!({"jwtRules": rules.collect::<Vec<_>>()}).to_string();
+        let issuers = Issuers::new(JwtRules::parse(&rules).unwrap());
+        let header = json!({"alg": "ES256", "kid": "a"});
+        for (number, signer) in signers.iter().enumerate() {
+            let of = |number: usize| with("iss", json!("https://issuer.test".repeat(number + 1)));
+            assert!(issuers.verify(&signer.token(&header, &of(number)), now()).is_ok());
+            let other = signer.token(&header, &of((number + 1) % signers.len()));
+            assert_eq!(issuers.verify(&other, now()), Err(Refused::Signature));
+        }
+        let unknown = signers[0].token(&header, &with("iss", json!("https://issuer.test".repeat(65))));
+        assert!(matches!(issuers.verify(&unknown, now()), Err(Refused::Issuer(shown)) if shown.len() == 100));
+    }
+
+    #[test]
     fn shared_key_is_no_key_even_if_it_is_public() {
         let signer = Signer::new();
         let issuers = issuers(&[signer.jwk("a")]);

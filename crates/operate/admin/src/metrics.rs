@@ -67,6 +67,8 @@ pub struct Metrics {
     pub admin_tls_files_refused: IntGauge,
     /// 1 while its tokens or rules are invalid and older ones stay in force.
     pub admin_access_refused: IntGauge,
+    /// 1 while the rules of issuers of tokens are invalid and older ones stay in force.
+    pub jwt_rules_refused: IntGauge,
     /// Trace spans, by result: `sent`, `failed`, `dropped`.
     pub spans: IntCounterVec,
     /// Dropped log lines, as of the last reading.
@@ -260,6 +262,7 @@ impl Metrics {
             ca: CaMetrics::new(r)?,
             admin_tls_files_refused: r.gauge("pilotfish_admin_tls_files_refused", ADMIN_TLS_FILES)?,
             admin_access_refused: r.gauge("pilotfish_admin_access_refused", ADMIN_ACCESS)?,
+            jwt_rules_refused: r.gauge("pilotfish_jwt_rules_refused", JWT_RULES)?,
             spans: r.counters("pilotfish_otlp_spans_total", SPANS, &["result"])?,
             log_lines_dropped: r.counter("pilotfish_log_lines_dropped", LOG_LINES)?,
             webhooks: WebhookMetrics::new(r)?,
@@ -347,6 +350,7 @@ const ADMIN_TLS_FILES: &str =
     "1 while TLS files of the admin API cannot be used and those before stay in force";
 const ADMIN_ACCESS: &str =
     "1 while tokens or rules of the admin API cannot be used and those before stay in force";
+const JWT_RULES: &str = "1 while --jwt-rules cannot be used and the rules before stay in force";
 const SPANS: &str = "Spans of traces, by what became of them";
 const LOG_LINES: &str = "Lines of the log that were dropped because it was not read in time or not writable";
 const LAG: &str = "Seconds since the product of a registry last answered well";

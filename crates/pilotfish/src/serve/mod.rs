@@ -102,7 +102,7 @@ impl Bound {
         let revision = watch::Sender::new(settings.sources.revision.clone());
         let mut registries = Registries::open(&settings)?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
-        let (jwt, keys) = jwt::open(&settings, &shared)?;
+        let (jwt, keys) = jwt::open(&settings, &shared, recorder.metrics())?;
         let registration = Registration::open(&settings, &mut registries, &shared, &recorder, &jwt).await?;
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_settings(translation(&settings)));
