@@ -357,6 +357,10 @@ async fn two_stock_envoys_speak_mutual_tls_while_their_authority_changes() {
     std::fs::write(mesh.folder.path().join("ca/ca-key.pem"), &new.key).unwrap();
     updated(&envoys, "default", &before).await;
     load.answers(20).await;
+    let before = updates(&envoys, "ROOTCA").await;
+    mesh.write("ca/root-cert.pem", &new.certificate);
+    updated(&envoys, "ROOTCA", &before).await;
+    load.answers(20).await;
     let tally = load.stop().await;
     assert_eq!(tally.keys().collect::<Vec<_>>(), ["web"], "requests failed: {tally:?}");
     for page in ["/debug/config_dump?proxyID=web.shop", "/debug/syncz", "/metrics"] {

@@ -223,8 +223,8 @@ fn encoded(section: &pem::Pem) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Authority, AuthorityPem};
-    use pilotfish_identity::Pem;
+    use crate::{Authority, AuthorityPem, CertificateRequest, WorkloadKey};
+    use pilotfish_identity::{Pem, WorkloadId};
     use std::collections::BTreeSet;
 
     const DAY: Duration = Duration::from_secs(86_400);
@@ -286,6 +286,82 @@ mod tests {
         }
         assert_eq!(stages, [(0, "none"), (30, "distributing"), (55, "overlapping"), (80, "none")]);
         assert!(state.certificate != first.certificate && state.roots == state.certificate);
+    }
+
+    /// States of a rotation with the times at which they begin; each stage begins late by `delay`.
+    fn timeline(start: SystemTime, overlap: Duration, delay: Duration) -> Vec<(SystemTime, RootState)> {
+        let first = fresh(start);
+        let mut all = vec![(start, first.clone()), (start + DAY, first.begin(overlap, start + DAY).unwrap())];
+        while let Some(rotation) = &all.last().unwrap().1.rotation {
+            let at = rotation.until + delay;
+            let next = all.last().unwrap().1.advance(at).unwrap().unwrap();
+            all.push((at, next));
+        }
+        all
+    }
+
+    /// True at `[one][other]` if a verifier with the roots of the second state accepts certificates that the
+    /// first one signed.
+    fn accepted(states: &[(SystemTime, RootState)], at: SystemTime) -> Vec<Vec<bool>> {
+        let authority = |state: &RootState| {
+            let pem = |text| Pem { origin: "ca.pem", text };
+            let (certificate, key) = (pem(state.certificate.as_bytes()), pem(state.key.as_bytes()));
+            let texts =
+                AuthorityPem { certificate, key, chain: None, roots: Some(pem(state.roots.as_bytes())) };
+            Authority::from_pem(&texts, at).unwrap()
+        };
+        let issue = |state: &RootState| {
+            let key = WorkloadKey::create().unwrap();
+            let request = CertificateRequest::from_pem(&key.request(None).unwrap()).unwrap();
+            let web = WorkloadId::parse("spiffe://cluster.local/ns/shop/sa/web").unwrap();
+            (authority(state).sign(&request, web, DAY, at).unwrap(), key)
+        };
+        let is_accepted = |(chain, key): &(Vec<String>, WorkloadKey), verifier: &RootState| {
+            let (_, leaf) = chain.split_last().unwrap();
+            key.accept_pem(&leaf.concat(), &verifier.roots, None, at).is_ok()
+        };
+        let of = |(_, signer): &(_, RootState)| {
+            let issued = issue(signer);
+            states.iter().map(|(_, verifier)| is_accepted(&issued, verifier)).collect()
+        };
+        states.iter().map(of).collect()
+    }
+
+    #[test]
+    fn each_verifier_accepts_each_certificate_in_each_order_of_propagation() {
+        let (start, overlap) = (UNIX_EPOCH + 20_000 * DAY, 6 * MARGIN);
+        for delay in [Duration::ZERO, 3 * MARGIN] {
+            let states = timeline(start, overlap, delay);
+            let accepted = accepted(&states, start + DAY);
+            assert!(!accepted[0][3] && !accepted[2][0], "the order of the stages matters");
+            // State that a replica, a ConfigMap or an SDS stream has: each follows at its own time.
+            let seen =
+                |at: SystemTime, lag: Duration| states.iter().rposition(|(begins, _)| *begins <= at - lag);
+            let steps = |count: u32| (0..=count).map(|step| step * (MARGIN / 2));
+            // A lag is shorter than the margin, and so is what is left of a certificate at its renewal.
+            let lags = [Duration::ZERO, MARGIN / 2, MARGIN - Duration::from_secs(1)];
+            let mut checked = BTreeSet::new();
+            for now in steps(60).map(|since| start + DAY + since) {
+                // A certificate that is valid, and roots that a workload got with its own certificate.
+                let ages: Vec<_> = steps(12).filter(|age| *age < overlap).collect();
+                for (issued, obtained) in
+                    ages.iter().flat_map(|one| ages.iter().map(move |other| (one, other)))
+                {
+                    for (signer, verifier) in
+                        lags.iter().flat_map(|one| lags.iter().map(move |other| (one, other)))
+                    {
+                        let pair = seen(now - *issued, *signer).zip(seen(now - *obtained, *verifier));
+                        let (signs, trusts) = pair.expect("a state was in force");
+                        assert!(
+                            accepted[signs][trusts],
+                            "{delay:?} {issued:?} {obtained:?} {signs} {trusts}"
+                        );
+                        checked.insert((signs, trusts));
+                    }
+                }
+            }
+            assert!(checked.contains(&(0, 1)) && checked.contains(&(2, 1)) && checked.contains(&(1, 2)));
+        }
     }
 
     #[test]
