@@ -1,12 +1,14 @@
 //! Roles on the real listeners, with and without TLS: each action, with each credential.
 
 use super::{fixture, routes_for};
+use Needed::{Admin, Nothing, Operator, Viewer};
 use pilotfish_access::NamedTokens;
 use pilotfish_admin::{ALPN, Access, Bound, Permissions, RoleRules, RoleTable, Roles};
 use pilotfish_identity::{Authorities, Pem, ServerCertificate, Tls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -40,6 +42,75 @@ const ACTIONS: [(&str, &str, &str, u8); 9] = [
     ("POST", "/api/v1/guard", r#"{"source": "consul"}"#, 1),
     ("POST", "/api/v1/ca/rotate", r#"{"overlapSeconds": 86400}"#, 2),
 ];
+
+/// Methods of each path, with the least role. Paths that are not here fail the test.
+const ROUTES: [(&str, &[(&str, Needed)]); 55] = [
+    ("/metrics", &[("GET", Nothing)]),
+    ("/ready", &[("GET", Nothing)]),
+    ("/healthz", &[("GET", Nothing)]),
+    ("/healthz/ready", &[("GET", Nothing)]),
+    ("/version", &[("GET", Nothing)]),
+    ("//version", &[("GET", Nothing)]),
+    ("/", &[("GET", Viewer)]),
+    ("/dashboard", &[("GET", Viewer)]),
+    ("/dashboard/", &[("GET", Viewer)]),
+    ("/dashboard/{version}/{*path}", &[("GET", Viewer)]),
+    ("/debug", &[("GET", Viewer)]),
+    ("/debug/", &[("GET", Viewer)]),
+    ("/debug/list", &[("GET", Viewer)]),
+    ("/debug/registryz", &[("GET", Viewer)]),
+    ("/debug/registrationz", &[("GET", Viewer)]),
+    ("/debug/endpointz", &[("GET", Viewer)]),
+    ("/debug/endpointShardz", &[("GET", Viewer)]),
+    ("/debug/configz", &[("GET", Viewer)]),
+    ("/debug/problemz", &[("GET", Viewer)]),
+    ("/debug/inject", &[("GET", Viewer)]),
+    ("/debug/networkz", &[("GET", Viewer)]),
+    ("/debug/adsz", &[("GET", Viewer)]),
+    ("/debug/syncz", &[("GET", Viewer)]),
+    ("/debug/config_dump", &[("GET", Viewer)]),
+    ("/api/v1/proxies", &[("GET", Viewer)]),
+    ("/api/v1/proxies/{name}", &[("GET", Viewer)]),
+    ("/api/v1/proxies/{name}/config", &[("GET", Viewer)]),
+    ("/api/v1/services", &[("GET", Viewer)]),
+    ("/api/v1/service", &[("GET", Viewer)]),
+    ("/api/v1/map", &[("GET", Viewer)]),
+    ("/api/v1/map/{namespace}", &[("GET", Viewer)]),
+    ("/api/v1/endpoints", &[("GET", Viewer)]),
+    ("/api/v1/registries", &[("GET", Viewer)]),
+    ("/api/v1/problems", &[("GET", Viewer)]),
+    ("/api/v1/objects", &[("GET", Viewer)]),
+    ("/api/v1/acknowledgements", &[("GET", Viewer)]),
+    ("/api/v1/record", &[("GET", Viewer)]),
+    ("/api/v1/overview", &[("GET", Viewer)]),
+    ("/api/v1/status", &[("GET", Viewer)]),
+    ("/api/v1/changes", &[("GET", Viewer)]),
+    ("/api/v1/samples", &[("GET", Viewer)]),
+    ("/api/v1/memory", &[("GET", Viewer)]),
+    ("/api/v1/ca", &[("GET", Viewer)]),
+    ("/api/v1/history", &[("GET", Viewer)]),
+    ("/api/v1/history/{revision}", &[("GET", Viewer)]),
+    ("/api/v1/why", &[("GET", Viewer)]),
+    ("/api/v1/why/endpoint", &[("GET", Viewer)]),
+    ("/api/v1/why/object", &[("GET", Viewer)]),
+    ("/api/v1/events", &[("GET", Viewer)]),
+    ("/api/v1/profile", &[("GET", Viewer)]),
+    ("/api/v1/log", &[("GET", Viewer), ("POST", Operator)]),
+    ("/api/v1/guard", &[("POST", Operator)]),
+    ("/api/v1/ca/rotate", &[("POST", Admin)]),
+    ("/api/v1/plan", &[("POST", Viewer)]),
+    ("/api/v1/node/config", &[("POST", Viewer)]),
+];
+
+/// Role that a method of a path needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Needed {
+    /// Open to everybody.
+    Nothing,
+    Viewer,
+    Operator,
+    Admin,
+}
 
 /// A certificate and its key in PEM.
 type Pair = (String, String);
@@ -76,6 +147,7 @@ struct Served {
     authority: Authority,
     plain: SocketAddr,
     secure: SocketAddr,
+    pages: axum::Router,
 }
 
 impl Served {
@@ -91,11 +163,27 @@ impl Served {
         let tls = Arc::new(Tls::new(certificate, authorities, ALPN).unwrap());
         let bind = || Bound::bind("127.0.0.1:0".parse().unwrap());
         let (plain, secure) = (bind().await.unwrap(), bind().await.unwrap().with_tls(tls));
-        let served = Self { authority, plain: plain.address(), secure: secure.address() };
+        let (plain_address, secure_address) = (plain.address(), secure.address());
+        let served = Self { authority, plain: plain_address, secure: secure_address, pages: pages.clone() };
         for bound in [plain, secure] {
             tokio::spawn(bound.run(pages.clone(), std::future::pending()));
         }
         served
+    }
+
+    /// Status of the answer to a request without a body. Some answers do not end.
+    async fn status(&self, from: &str, token: Option<&str>, method: &str, path: &str) -> u16 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(from.parse().unwrap()).unwrap();
+        let mut stream = socket.connect(self.plain).await.unwrap();
+        let header = token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{header}content-length: 0\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.unwrap();
+        std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
     }
 
     /// Status and text of the answer to a request from an address, with TLS if there is a certificate or
@@ -185,6 +273,45 @@ async fn each_action_needs_its_role() {
             assert_eq!(status, expected, "{action:?} {from} {} {token:?}: {answer}", tls.is_some());
             assert!(!answer.contains("planted"), "{answer}");
             assert_eq!(answer.contains("www-authenticate: Basic"), status == 401, "{answer}");
+        }
+    }
+}
+
+/// Returns the paths of a router, which shows them in its debug form.
+fn paths(router: &axum::Router) -> BTreeSet<String> {
+    let shown = format!("{router:?}");
+    let (_, paths) = shown.split_once("paths: {").expect("the router shows its paths");
+    let (paths, _) = paths.split_once('}').expect("the paths end");
+    paths.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_path_and_method_has_a_role_and_refuses_lower_ones() {
+    let served = Served::start(RULES).await;
+    let known: BTreeSet<_> = ROUTES.iter().map(|(path, _)| (*path).to_owned()).collect();
+    assert_eq!(paths(&served.pages), known, "each path needs its row in the table");
+    for (path, methods) in ROUTES {
+        let path = path.replace("{name}", "a").replace("{*path}", "a").replace('{', "").replace('}', "");
+        let path = if path == "/api/v1/profile" { format!("{path}?seconds=0") } else { path };
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            let needed = methods.iter().find(|(known, _)| *known == method).map(|(_, needed)| *needed);
+            for (from, token, role) in [
+                (ELSEWHERE, None, Nothing),
+                ("127.0.0.1:0", Some("planted-norole-0123"), Nothing),
+                ("127.0.0.1:0", Some("planted-viewer-0123"), Viewer),
+                ("127.0.0.1:0", Some("planted-operator-01"), Operator),
+                ("127.0.0.1:0", Some("planted-admin-01234"), Admin),
+            ] {
+                let status = served.status(from, token, method, &path).await;
+                let is_refused = matches!(status, 401 | 403);
+                match needed {
+                    Some(needed) => {
+                        assert_eq!(is_refused, role < needed, "{method} {path} {role:?}: {status}")
+                    }
+                    // Clients without a role are refused before the method is looked at.
+                    None => assert!(is_refused || status == 405, "{method} {path} {role:?}: {status}"),
+                }
+            }
         }
     }
 }
