@@ -119,6 +119,12 @@ impl Shared {
         self.world.load_full()
     }
 
+    /// Publishes a world without a control loop.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn publish(&self, world: Arc<World>) {
+        self.set_world(world, &ChangeSet::default());
+    }
+
     pub(crate) fn set_world(&self, world: Arc<World>, changes: &ChangeSet) {
         let mut followers = self.followers.lock();
         followers.retain(|follower| match follower.upgrade() {

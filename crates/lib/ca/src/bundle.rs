@@ -1,6 +1,69 @@
 //! Bundles of roots.
 
+use crate::BundleError;
+use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Use of keys that verify certificates (SPIFFE Trust Domain and Bundle, section 4.2.2).
+const X509_SVID: &str = "x509-svid";
+/// Maximum number of authorities of a trust domain: each is sent to all proxies.
+const MOST: usize = 64;
+
+/// Authorities of a trust domain, as its bundle endpoint publishes them (SPIFFE Trust Domain and Bundle).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpiffeBundle {
+    /// Roots in PEM.
+    pub roots: String,
+    /// Interval at which the bundle should be read again, if it has one.
+    pub refresh_hint: Option<Duration>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    keys: Vec<Key>,
+    spiffe_refresh_hint: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    #[serde(rename = "use", default)]
+    usage: String,
+    #[serde(default)]
+    x5c: Vec<String>,
+}
+
+impl SpiffeBundle {
+    /// Parses a bundle (JSON). Keys for other uses than certificates are left out.
+    ///
+    /// # Errors
+    /// When it is malformed, or has no authority or too many of them.
+    pub fn parse(text: &[u8]) -> Result<Self, BundleError> {
+        let Document { keys, spiffe_refresh_hint } =
+            serde_json::from_slice(text).map_err(|_| BundleError::Form)?;
+        let mut certificates = Vec::new();
+        for (index, key) in keys.iter().enumerate().filter(|(_, key)| key.usage == X509_SVID) {
+            let [der] = key.x5c.as_slice() else { return Err(BundleError::Certificate(index)) };
+            let is_base64 = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=');
+            if !der.bytes().all(is_base64) {
+                return Err(BundleError::Certificate(index));
+            }
+            certificates
+                .push((index, format!("-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n")));
+        }
+        match certificates.len() {
+            0 => return Err(BundleError::NoAuthority),
+            found if found > MOST => return Err(BundleError::TooMany { found, limit: MOST }),
+            _ => {}
+        }
+        let (roots, unusable) = join_roots(certificates.iter().map(|(_, pem)| pem.as_str()));
+        let unusable = unusable.first().and_then(|position| certificates.get(*position));
+        match unusable {
+            Some((index, _)) => Err(BundleError::Certificate(*index)),
+            None => Ok(Self { roots, refresh_hint: spiffe_refresh_hint.map(Duration::from_secs) }),
+        }
+    }
+}
 
 /// Joins texts of certificates in PEM, each certificate once, in their order. Also returns the positions of
 /// texts without certificates or with malformed ones, which are left out.
@@ -27,4 +90,42 @@ pub fn join_roots<'a>(texts: impl IntoIterator<Item = &'a str>) -> (String, Vec<
         }
     }
     (joined, unusable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SelfSigned;
+    use serde_json::{Value, json};
+    use std::time::SystemTime;
+
+    #[test]
+    fn roots_are_those_of_the_keys_for_certificates() {
+        let now = SystemTime::now();
+        let roots = [(); 2].map(|()| SelfSigned::create(now).unwrap().certificate);
+        let base64 = |pem: &str| pem.lines().filter(|line| !line.starts_with('-')).collect::<String>();
+        let key = |usage: &str, x5c: Value| json!({"kty": "EC", "use": usage, "x5c": x5c});
+        let [one, other] = [&roots[0], &roots[1]].map(|pem| key(X509_SVID, json!([base64(pem)])));
+        let jwt = json!({"kty": "EC", "use": "jwt-svid", "kid": "a"});
+        let twice = key(X509_SVID, json!([base64(&roots[0]), base64(&roots[1])]));
+        let bundle = json!({"keys": [one, jwt, other], "spiffe_sequence": 7, "spiffe_refresh_hint": 600});
+        let read = SpiffeBundle::parse(bundle.to_string().as_bytes()).unwrap();
+        assert_eq!(read.roots, roots.concat());
+        assert_eq!(read.refresh_hint, Some(Duration::from_secs(600)));
+        let many: Vec<_> = (0..=MOST).map(|_| one.clone()).collect();
+        for (bundle, error) in [
+            (json!({"keys": []}), BundleError::NoAuthority),
+            (json!({"keys": [jwt]}), BundleError::NoAuthority),
+            (json!({"keys": many}), BundleError::TooMany { found: MOST + 1, limit: MOST }),
+            (json!({"keys": [jwt, twice]}), BundleError::Certificate(1)),
+            (json!({"keys": [one, key(X509_SVID, json!([]))]}), BundleError::Certificate(1)),
+            (json!({"keys": [key(X509_SVID, json!(["AAAA"]))]}), BundleError::Certificate(0)),
+            (json!({"keys": [one, key(X509_SVID, json!(["-----BEGIN"]))]}), BundleError::Certificate(1)),
+            (json!({"keys": {}}), BundleError::Form),
+            (json!([]), BundleError::Form),
+        ] {
+            assert_eq!(SpiffeBundle::parse(bundle.to_string().as_bytes()), Err(error), "{bundle}");
+        }
+        assert_eq!(SpiffeBundle::parse(b"<html>"), Err(BundleError::Form));
+    }
 }

@@ -129,6 +129,23 @@ pub enum IssuedError {
     Chain(String),
 }
 
+/// A SPIFFE bundle cannot be used. No message has a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    /// It is no JSON document with keys.
+    #[error("it is no SPIFFE bundle (a JSON object with `keys`)")]
+    Form,
+    /// No key is for certificates.
+    #[error("it has no key with the use x509-svid")]
+    NoAuthority,
+    /// Too many keys are for certificates.
+    #[error("it has {found} keys with the use x509-svid; at most {limit} are accepted")]
+    TooMany { found: usize, limit: usize },
+    /// `x5c` of a key is not one certificate.
+    #[error("keys[{0}].x5c is not exactly one certificate")]
+    Certificate(usize),
+}
+
 /// A certificate is not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {

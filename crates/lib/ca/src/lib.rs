@@ -28,8 +28,8 @@ mod verification;
 mod workload_key;
 
 pub use authority::{Authority, AuthorityPem, CertificateInfo, CertificateRole, WorkloadCertificate};
-pub use bundle::join_roots;
-pub use error::{AuthorityError, IssuedError, RequestError, SignError};
+pub use bundle::{SpiffeBundle, join_roots};
+pub use error::{AuthorityError, BundleError, IssuedError, RequestError, SignError};
 pub use external::ExternalAuthority;
 pub use issued::{IssuedCertificate, first_expiry};
 pub use lifetime::Lifetimes;

@@ -19,6 +19,8 @@ pub struct CaMetrics {
     pub signed: IntCounter,
     /// 1 while the files of the authority are invalid and older ones stay in force.
     pub files_refused: IntGauge,
+    /// Trust bundles (`spiffeBundleUrl`) that cannot be read.
+    pub bundles_failing: IntGauge,
     root: Expiry,
     chain: Expiry,
 }
@@ -67,6 +69,10 @@ impl CaMetrics {
             files_refused: r.gauge(
                 "pilotfish_ca_files_refused",
                 "1 while files of the CA cannot be used and those before stay in force",
+            )?,
+            bundles_failing: r.gauge(
+                "pilotfish_ca_bundles_failing",
+                "SPIFFE bundles (spiffeBundleUrl of MeshConfig) that cannot be read",
             )?,
             root: Expiry::new(r, "root_cert", "the root certificate of the CA")?,
             chain: Expiry::new(r, "cert_chain", "the certificate of the CA")?,

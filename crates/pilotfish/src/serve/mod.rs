@@ -151,6 +151,7 @@ impl Bound {
         subsystems.extend(live.into_iter().chain(keys).chain(webhooks.map(Webhooks::subsystem)));
         subsystems.extend(pages.subsystems(admin, &admin_state, &recorder, &settings)?);
         subsystems.extend(reloads(reload, ca_reload, secrets).chain([xds::subsystem(xds)]));
+        subsystems.extend(ca.map(|ca| ca.bundles().clone().subsystem(&shared)));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
         Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })

@@ -30,6 +30,31 @@ fn mesh_config() {
                 "trustDomainAliases[0]: \"\" is not a trust domain, it must be a DNS name",
                 "trustDomainAliases: [a.b]",
             ),
+            (
+                "caCertificates: [{pem: odd}]",
+                "warning: caCertificates[0].pem: is left out: it is not PEM, -----BEGIN ...----- and base64",
+                "caCertificates: [{pem: '-----BEGIN CERTIFICATE----- AAAA -----END CERTIFICATE-----'}]",
+            ),
+            (
+                "caCertificates: [{spiffeBundleUrl: 'ftp://a/b'}]",
+                "warning: caCertificates[0].spiffeBundleUrl: is left out: it is not a URL, https://HOST/PATH",
+                "caCertificates: [{spiffeBundleUrl: 'https://other.org/bundle'}]",
+            ),
+            (
+                "caCertificates: [{pem: '-----BEGIN A----- AAAA -----END A-----', spiffeBundleUrl: 'https://a'}]",
+                "caCertificates[0]: only one of pem, spiffeBundleUrl may be set",
+                "caCertificates: []",
+            ),
+            (
+                "caCertificates: [{}]",
+                "warning: caCertificates[0]: has no effect: set pem or spiffeBundleUrl",
+                "caCertificates: [{spiffeBundleUrl: 'https://a'}]",
+            ),
+            (
+                "caCertificates: [{spiffeBundleUrl: 'https://a', trustDomains: [a]}]",
+                "warning: caCertificates[0].trustDomains: has no effect: the roots are trusted for all trust domains",
+                "caCertificates: [{spiffeBundleUrl: 'https://a', trustDomains: []}]",
+            ),
             ("rootNamespace: a.b", "rootNamespace: \"a.b\" is not a namespace", "rootNamespace: a-b"),
             (
                 "outboundTrafficPolicy: {mode: ALLOW_ANY, tls: {mode: SIMPLE}}",

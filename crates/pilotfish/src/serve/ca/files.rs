@@ -177,6 +177,16 @@ impl AuthorityTexts {
         Self { rotation, ..self }
     }
 
+    /// Keeps the lists of revoked certificates of the texts before if these have none, and returns the path of
+    /// the kept lists: somebody who removes them must not make revoked certificates valid.
+    pub(super) fn keep_revocations(&mut self, before: &Self) -> Option<&str> {
+        if self.revocations.is_some() {
+            return None;
+        }
+        self.revocations.clone_from(&before.revocations);
+        self.revocations.as_ref().map(|lists| lists.path.as_str())
+    }
+
     /// Returns the rotation that is under way.
     pub(super) fn rotation(&self) -> Option<&Rotation> {
         self.rotation.as_ref()

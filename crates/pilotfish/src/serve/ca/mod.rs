@@ -11,6 +11,7 @@ mod secrets;
 pub(crate) mod service;
 pub(crate) mod signer;
 mod source;
+pub(super) mod trust_bundles;
 mod view;
 
 use super::polled_files::{Outcome, PolledFiles};
@@ -35,6 +36,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
+use trust_bundles::TrustBundles;
 
 /// Validity of this process's own certificate, which is replaced after half of it.
 const SERVING: Duration = Duration::from_secs(24 * 3600);
@@ -49,6 +51,8 @@ pub(crate) struct Ca {
     signer: Option<ClusterSigner>,
     /// Roots in PEM, for those that follow them.
     roots: watch::Sender<Arc<str>>,
+    /// Roots of other trust domains.
+    bundles: Arc<TrustBundles>,
     /// Certificate of this process, if the authority signs one.
     serving: Option<Arc<Serving>>,
     lifetimes: Lifetimes,
@@ -91,6 +95,8 @@ pub(crate) struct CaReload {
     renew: SystemTime,
     /// Time of the next try to reach the next stage of a rotation.
     retry: SystemTime,
+    /// Number of polls in a row that found no lists of revoked certificates in place of those in force.
+    without_lists: u32,
 }
 
 impl Ca {
@@ -139,6 +145,7 @@ impl Ca {
         let serving = authority.server(&names, SERVING, now)?;
         let ca = Self {
             roots: watch::Sender::new(authority.roots_pem().into()),
+            bundles: Arc::new(TrustBundles::new(metrics.clone())),
             authority: ArcSwap::from_pointee(authority),
             serving: serving.map(|serving| Arc::new(Serving::new(serving))),
             lifetimes: own.lifetimes,
@@ -148,10 +155,10 @@ impl Ca {
             names,
             metrics: metrics.clone(),
         };
-        ca.note_state(&texts, None, now);
+        ca.note_state(&texts, None, None, now);
         let ca = Arc::new(ca);
         let (state, renew) = (PolledFiles::new(texts), now + SERVING / 2);
-        let reload = CaReload { ca: ca.clone(), source, state, renew, retry: now };
+        let reload = CaReload { ca: ca.clone(), source, state, renew, retry: now, without_lists: 0 };
         Ok((ca, reload))
     }
 
@@ -169,6 +176,11 @@ impl Ca {
     /// Returns the roots in PEM, now and when they change.
     pub(crate) fn follow(&self) -> watch::Receiver<Arc<str>> {
         self.roots.subscribe()
+    }
+
+    /// Returns the roots of other trust domains.
+    pub(crate) fn bundles(&self) -> &Arc<TrustBundles> {
+        &self.bundles
     }
 
     /// Returns the certificate of this process, if the authority signs one.
@@ -199,16 +211,22 @@ impl Ca {
     }
 
     /// Notes the state for operators, with the reason why newer texts are not in force. Lists of revoked
-    /// certificates that expire while they are in force are a failure as well.
-    fn note_state(&self, texts: &AuthorityTexts, refused: Option<String>, now: SystemTime) {
+    /// certificates that are missing, or expire while they are in force, are a failure as well.
+    fn note_state(
+        &self,
+        texts: &AuthorityTexts,
+        refused: Option<String>,
+        missing: Option<String>,
+        now: SystemTime,
+    ) {
         let expired = || self.authority.load().check_revocations(now).err().map(|error| error.to_string());
         let is_logged = refused.is_some();
-        let failure = refused.or_else(expired);
+        let failure = refused.or(missing).or_else(expired);
         if let Some(reason) = &failure
             && !is_logged
             && self.standing.load().failure.as_ref() != Some(reason)
         {
-            tracing::error!(reason, "revocation lists that have expired stay in force");
+            tracing::error!(reason, "the revocation lists before stay in force");
         }
         self.metrics.ca.files_refused.set(i64::from(failure.is_some()));
         let standing = Standing::of(texts, self.signer.as_ref());
@@ -259,6 +277,7 @@ impl CaReload {
     /// Puts changed key and certificates in force, and replaces this process's certificate when it is time.
     fn step(&mut self, read: Result<AuthorityTexts>, now: SystemTime) {
         let ca = self.ca.clone();
+        let (read, missing) = self.with_lists(read);
         let outcome = self.state.step(read.map_err(|error| format!("{error:#}")), |texts| {
             let authority = texts.authority(now)?;
             authority.check_revocations(now)?;
@@ -287,7 +306,18 @@ impl CaReload {
                 }
             }
         }
-        ca.note_state(self.state.in_force(), self.state.failure().map(str::to_owned), now);
+        ca.note_state(self.state.in_force(), self.state.failure().map(str::to_owned), missing, now);
+    }
+
+    /// Keeps the lists of revoked certificates in force if the texts have none. Returns the reason for operators
+    /// when that has lasted for two polls, because files may be written in place.
+    fn with_lists(&mut self, read: Result<AuthorityTexts>) -> (Result<AuthorityTexts>, Option<String>) {
+        let Ok(mut texts) = read else { return (read, None) };
+        let kept = texts.keep_revocations(self.state.in_force()).map(|path| {
+            format!("{path} is missing: a list without entries, or a restart, ends the revocations")
+        });
+        self.without_lists = if kept.is_some() { self.without_lists.saturating_add(1) } else { 0 };
+        (Ok(texts), kept.filter(|_| self.without_lists > 1))
     }
 }
 

@@ -1,6 +1,7 @@
 //! ConfigMap with the mesh's roots in each namespace, written by the leading replica.
 
 use super::Ca;
+use super::trust_bundles::{Bundles, FurtherRoots};
 use crate::serve::elections::elected;
 use crate::serve::sources::Sources;
 use crate::serve::status::touches_namespaces;
@@ -8,7 +9,6 @@ use crate::serve::subsystem::Subsystem;
 use crate::settings::Settings;
 use anyhow::Result;
 use pilotfish_admin_state::PrometheusRecorder;
-use pilotfish_ca::join_roots;
 use pilotfish_config::takes_part;
 use pilotfish_control_plane::control::Shared;
 use pilotfish_control_plane::with_mesh;
@@ -73,8 +73,8 @@ impl RootsWork {
     /// Publishes the roots and namespaces of each world and authority. Does not return.
     async fn follow(&self, sender: &watch::Sender<DesiredRoots>) {
         let (mut follower, mut roots) = (self.shared.follow(), self.ca.follow());
+        let mut bundles = self.ca.bundles().follow();
         let mut newest: Option<Arc<World>> = None;
-        let mut reported = Vec::new();
         loop {
             tokio::select! {
                 (world, changes) = follower.next() => {
@@ -84,20 +84,14 @@ impl RootsWork {
                         continue;
                     }
                 }
-                // The sender lives as long as the authority.
+                // The senders live as long as the authority.
                 Ok(()) = roots.changed(), if newest.is_some() => {}
+                Ok(()) = bundles.changed(), if newest.is_some() => {}
             }
             if let Some(world) = &newest {
                 let own = roots.borrow_and_update().clone();
-                let (desired, unusable) = desired(&own, world);
-                if unusable != reported && !unusable.is_empty() {
-                    tracing::warn!(
-                        items = ?unusable,
-                        "MeshConfig caCertificates: these have no certificate in `pem`, or other things than \
-                         certificates; they are left out of the roots"
-                    );
-                }
-                reported = unusable;
+                let read = bundles.borrow_and_update().clone();
+                let Some(desired) = desired(&own, world, &read) else { continue };
                 sender.send_if_modified(|before| {
                     let differs = *before != desired;
                     *before = desired;
@@ -108,28 +102,22 @@ impl RootsWork {
     }
 }
 
-/// Returns the roots of the authority and of the mesh's `caCertificates`, and the namespaces of the mesh.
-/// Also returns the indices of `caCertificates` that cannot be used.
-fn desired(own: &str, world: &World) -> (DesiredRoots, Vec<usize>) {
-    with_mesh(world, |mesh| {
-        let pems = mesh.ca_certificates.iter().enumerate();
-        let pems = pems.filter_map(|(index, data)| Some((index, data.pem.as_deref()?)));
-        let (indices, further): (Vec<usize>, Vec<&str>) = pems.unzip();
-        let (roots, unusable) = join_roots([own].into_iter().chain(further));
-        // The first text is that of the authority.
-        let unusable = unusable.into_iter().filter_map(|position| indices.get(position.checked_sub(1)?));
-        let unusable = unusable.copied().collect();
-        let namespaces: BTreeSet<Arc<str>> = world
+/// Returns the roots of the authority and of the mesh's `caCertificates`, and the namespaces of the mesh;
+/// `None` while a trust bundle is being read for the first time.
+fn desired(own: &str, world: &World, bundles: &Bundles) -> Option<DesiredRoots> {
+    let (roots, _) = FurtherRoots::of(world, bundles)?.joined(own);
+    let namespaces: BTreeSet<Arc<str>> = with_mesh(world, |mesh| {
+        let takes_part = |name: &str, labels| takes_part(&mesh.discovery_selectors, name, Some(labels));
+        world
             .objects(Kind::Namespace)
             .filter(|object| {
                 let name = object.key().name.as_ref();
-                !IGNORED.contains(&name)
-                    && takes_part(&mesh.discovery_selectors, name, Some(&object.meta.labels))
+                !IGNORED.contains(&name) && takes_part(name, &object.meta.labels)
             })
             .map(|object| Arc::from(object.key().name.as_ref()))
-            .collect();
-        (DesiredRoots { roots: roots.into(), namespaces }, unusable)
-    })
+            .collect()
+    });
+    Some(DesiredRoots { roots: roots.into(), namespaces })
 }
 
 #[cfg(test)]
@@ -153,19 +141,18 @@ mod tests {
         let objects: String = all.iter().map(|name| namespace(name, "")).collect();
         scene.apply(&(objects + &namespace("bank", "mesh: 'yes'"))).unwrap();
         scene.settle();
-        let (found, unusable) = desired(&own.certificate, &scene.world());
-        assert!(*found.roots == own.certificate && unusable.is_empty());
+        let found = desired(&own.certificate, &scene.world(), &Bundles::new()).unwrap();
+        assert!(*found.roots == own.certificate);
         assert_eq!(found.namespaces, ["bank", "kube-system", "shop"].map(Arc::from).into());
 
         let pem = |text: &str| serde_json::json!({"pem": text});
         let mesh = serde_json::json!({
-            "caCertificates": [pem(&other.certificate), {"spiffeBundleUrl": "https://example.com"}, pem("odd")],
+            "caCertificates": [pem(&other.certificate), pem("odd")],
             "discoverySelectors": [{"matchLabels": {"mesh": "yes"}}],
         });
         scene.set_mesh(&mesh.to_string()).unwrap();
         scene.settle();
-        let (found, unusable) = desired(&own.certificate, &scene.world());
-        assert_eq!(unusable, [2]);
+        let found = desired(&own.certificate, &scene.world(), &Bundles::new()).unwrap();
         assert_eq!(*found.roots, format!("{}{}", own.certificate, other.certificate));
         assert_eq!(found.namespaces, [Arc::from("bank")].into());
     }

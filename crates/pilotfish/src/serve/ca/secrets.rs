@@ -1,7 +1,8 @@
 //! Workload certificates over SDS, for Envoys without an agent.
 //!
 //! A client that proved an identity of the mesh on the secure port is sent the Secrets `default`, with a key
-//! and a certificate that are made for its stream, and `ROOTCA`, with the roots. Keys are in memory only, and
+//! and a certificate that are made for its stream, and `ROOTCA`, with the roots of the authority and the
+//! mesh. Keys are in memory only, and
 //! no view, record or dump has them.
 //!
 //! ```text
@@ -13,14 +14,16 @@
 use super::CaService;
 use super::issuer::Issuer;
 use super::service::{Refused, identity};
-use super::signer::SIGNING_REQUESTS;
+use super::signer::{OF_IDENTITY, SIGNING_REQUESTS};
+use super::trust_bundles::{Bundles, FurtherRoots};
 use crate::serve::polled_files::POLL_INTERVAL;
 use crate::serve::subsystem::{StopOrder, Subsystem};
 use anyhow::Result;
 use parking_lot::Mutex;
-use pilotfish_admission::LogLimit;
+use pilotfish_admission::{KeyedSemaphore, LogLimit, Permit};
 use pilotfish_ca::WorkloadCertificate;
 use pilotfish_control_plane::resources::{ClientState, ConnectHook, ConnectingClient};
+use pilotfish_model::World;
 use pilotfish_proto::any;
 use pilotfish_proto::envoy::config::core::v3::DataSource;
 use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
@@ -48,6 +51,8 @@ pub(crate) struct WorkloadSecrets {
     clients: Mutex<Clients>,
     /// Notified when a client enters the queue.
     entered: Notify,
+    /// Places of identities in front of the external signer.
+    places: KeyedSemaphore<Arc<str>>,
     log: LogLimit,
 }
 
@@ -58,7 +63,39 @@ struct Clients {
     next_number: u64,
     /// Authority that the Secrets are of.
     authority: Arc<Issuer>,
-    roots: Arc<Resource>,
+    roots: Roots,
+}
+
+/// The Secret `ROOTCA` with its origins, by which changes are found.
+#[derive(Default)]
+struct Roots {
+    /// `None` before the first client, and while a trust bundle is being read for the first time.
+    secret: Option<Arc<Resource>>,
+    authority: Option<Arc<Issuer>>,
+    /// Revision of the world.
+    revision: u64,
+    bundles: Arc<Bundles>,
+    further: FurtherRoots,
+}
+
+impl Roots {
+    /// Follows the roots of the authority and of the mesh; true if the Secret has changed.
+    fn follow(&mut self, authority: &Arc<Issuer>, world: &World, bundles: &Arc<Bundles>) -> bool {
+        let is_same_authority = self.authority.as_ref().is_some_and(|known| Arc::ptr_eq(known, authority));
+        if is_same_authority && self.revision == world.revision() && Arc::ptr_eq(&self.bundles, bundles) {
+            return false;
+        }
+        // While a bundle is read for the first time, the roots before stay.
+        let Some(further) = FurtherRoots::of(world, bundles) else { return false };
+        (self.revision, self.bundles) = (world.revision(), bundles.clone());
+        if is_same_authority && self.further == further {
+            return false;
+        }
+        let secret = Arc::new(secret_of_roots(authority, &further));
+        let differs = self.secret.as_ref().is_none_or(|before| before.version != secret.version);
+        (self.secret, self.authority, self.further) = (Some(secret), Some(authority.clone()), further);
+        differs
+    }
 }
 
 /// Clients by the time at which their certificate is made.
@@ -68,6 +105,8 @@ struct Queue {
     new: BTreeSet<(Instant, u64)>,
     /// Those with one, which is valid for as long again as it has been.
     renewals: BTreeSet<(Instant, u64)>,
+    /// Clients that are due, whose identities have no place in front of the external signer.
+    held: HashMap<Arc<str>, BTreeSet<(Instant, u64)>>,
 }
 
 impl Queue {
@@ -79,17 +118,50 @@ impl Queue {
     }
 
     /// Takes the first client that is due.
-    fn pop(&mut self, now: Instant) -> Option<u64> {
+    fn pop(&mut self, now: Instant) -> Option<(Instant, u64)> {
         let first = |queue: &mut BTreeSet<(Instant, u64)>| match queue.first() {
             Some((due, _)) if *due <= now => queue.pop_first(),
             _ => None,
         };
-        first(&mut self.new).or_else(|| first(&mut self.renewals)).map(|(_, number)| number)
+        first(&mut self.new).or_else(|| first(&mut self.renewals))
+    }
+
+    /// Removes a client.
+    fn remove(&mut self, entry: &Entry, number: u64) {
+        let Some(place) = entry.due.map(|due| (due, number)) else { return };
+        if self.of(&entry.certificate).remove(&place) {
+            return;
+        }
+        if let Some(held) = self.held.get_mut(&entry.identity) {
+            held.remove(&place);
+            if held.is_empty() {
+                self.held.remove(&entry.identity);
+            }
+        }
+    }
+
+    /// Takes the first client of an identity that is held.
+    fn pop_held(&mut self, identity: &Arc<str>) -> Option<(Instant, u64)> {
+        let held = self.held.get_mut(identity)?;
+        let first = held.pop_first();
+        if held.is_empty() {
+            self.held.remove(identity);
+        }
+        first
     }
 
     /// Returns the earliest time.
     fn next(&self) -> Option<Instant> {
         [self.new.first(), self.renewals.first()].into_iter().flatten().map(|(due, _)| *due).min()
+    }
+}
+
+impl Clients {
+    /// Returns the order of a client that was taken out of the queue.
+    fn order(&mut self, number: u64) -> Option<Order> {
+        let entry = self.by_number.get_mut(&number)?;
+        entry.due = None;
+        Some(Order { number, identity: entry.identity.clone(), address: entry.address })
     }
 }
 
@@ -120,10 +192,16 @@ impl WorkloadSecrets {
             by_number: HashMap::new(),
             queue: Queue::default(),
             next_number: 0,
-            roots: roots(&authority),
+            roots: Roots::default(),
             authority,
         };
-        Self { service, clients: Mutex::new(clients), entered: Notify::new(), log: LogLimit::default() }
+        Self {
+            service,
+            clients: Mutex::new(clients),
+            entered: Notify::new(),
+            places: KeyedSemaphore::new(OF_IDENTITY),
+            log: LogLimit::default(),
+        }
     }
 
     /// Returns the subsystem that makes certificates until the process ends.
@@ -132,10 +210,10 @@ impl WorkloadSecrets {
     }
 
     async fn run(self: Arc<Self>) -> Result<()> {
-        // Certificates that an external signer is asked for.
-        let mut signing = JoinSet::new();
+        if self.service.is_external() {
+            return self.run_signer().await;
+        }
         loop {
-            while signing.try_join_next().is_some() {}
             let now = Instant::now();
             self.follow_authority(now);
             let Some(order) = self.next(now) else {
@@ -146,13 +224,6 @@ impl WorkloadSecrets {
                 }
                 continue;
             };
-            if self.service.is_external() {
-                if signing.len() >= SIGNING_REQUESTS {
-                    signing.join_next().await;
-                }
-                signing.spawn(self.clone().request(order));
-                continue;
-            }
             let turn = self.service.processors().for_sds().await?;
             let this = self.clone();
             let make = move || this.make(&order, Instant::now(), SystemTime::now());
@@ -161,13 +232,64 @@ impl WorkloadSecrets {
         }
     }
 
+    /// Has the external signer make certificates until the process ends. One identity has a part of its
+    /// turns only, so that it delays no other.
+    async fn run_signer(self: Arc<Self>) -> Result<()> {
+        let mut signing = JoinSet::new();
+        loop {
+            let now = Instant::now();
+            self.follow_authority(now);
+            let is_full = signing.len() >= SIGNING_REQUESTS;
+            if let Some((order, place)) = (!is_full).then(|| self.next_with_place(now)).flatten() {
+                let (this, identity) = (self.clone(), order.identity.clone());
+                signing.spawn(async move {
+                    this.request(order).await;
+                    drop(place);
+                    identity
+                });
+                continue;
+            }
+            let wait = if is_full { POLL_INTERVAL } else { self.wait(now) };
+            tokio::select! {
+                Some(ended) = signing.join_next() => self.readmit(&ended?),
+                () = self.entered.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
     /// Takes the first certificate that is due out of the queue.
     pub(super) fn next(&self, now: Instant) -> Option<Order> {
         let mut clients = self.clients.lock();
-        let number = clients.queue.pop(now)?;
-        let entry = clients.by_number.get_mut(&number)?;
-        entry.due = None;
-        Some(Order { number, identity: entry.identity.clone(), address: entry.address })
+        let (_, number) = clients.queue.pop(now)?;
+        clients.order(number)
+    }
+
+    /// Takes the first certificate that is due, and whose identity has a place in front of the external
+    /// signer. Those before it are held.
+    pub(super) fn next_with_place(&self, now: Instant) -> Option<(Order, Permit)> {
+        let mut clients = self.clients.lock();
+        loop {
+            let (due, number) = clients.queue.pop(now)?;
+            let Some(identity) = clients.by_number.get(&number).map(|entry| entry.identity.clone()) else {
+                continue;
+            };
+            if let Some(place) = self.places.try_acquire(identity.clone()) {
+                return Some((clients.order(number)?, place));
+            }
+            clients.queue.held.entry(identity).or_default().insert((due, number));
+        }
+    }
+
+    /// Returns one held client of an identity, which has a place again, to the queue.
+    pub(super) fn readmit(&self, identity: &Arc<str>) {
+        let mut clients = self.clients.lock();
+        let Clients { by_number, queue, .. } = &mut *clients;
+        if let Some((due, number)) = queue.pop_held(identity)
+            && let Some(entry) = by_number.get(&number)
+        {
+            queue.of(&entry.certificate).insert((due, number));
+        }
     }
 
     /// Returns the time until the queue or the authority has to be looked at again.
@@ -241,13 +363,12 @@ impl WorkloadSecrets {
     pub(super) fn follow_authority(&self, now: Instant) {
         let authority = self.service.ca().authority.load_full();
         let mut clients = self.clients.lock();
-        if Arc::ptr_eq(&authority, &clients.authority) {
+        let Clients { by_number, queue, roots, authority: followed, .. } = &mut *clients;
+        // The first client begins it: there is a world only then.
+        let has_new_roots = !by_number.is_empty() && self.follow_roots(roots, &authority);
+        if !has_new_roots && Arc::ptr_eq(&authority, followed) {
             return;
         }
-        let Clients { by_number, queue, roots: sent, authority: followed, .. } = &mut *clients;
-        let new_roots = roots(&authority);
-        let has_new_roots = new_roots.version != sent.version;
-        *sent = new_roots;
         if !authority.has_chain_of(followed) {
             *queue = Queue::default();
             for (number, entry) in by_number.iter_mut() {
@@ -264,6 +385,10 @@ impl WorkloadSecrets {
         changed.iter().for_each(SecretsChanged::announce);
     }
 
+    fn follow_roots(&self, roots: &mut Roots, authority: &Arc<Issuer>) -> bool {
+        roots.follow(authority, &self.service.shared.world(), &self.service.ca().bundles().current())
+    }
+
     fn enter(&self) -> u64 {
         let mut clients = self.clients.lock();
         clients.next_number += 1;
@@ -272,7 +397,7 @@ impl WorkloadSecrets {
 
     fn read(&self, client: &WorkloadClient, name: &str, changed: &SecretsChanged) -> PrivateSecret {
         let mut clients = self.clients.lock();
-        let Clients { by_number, queue, roots, .. } = &mut *clients;
+        let Clients { by_number, queue, roots, authority, .. } = &mut *clients;
         let entry = by_number.entry(client.number).or_insert_with(|| Entry {
             identity: client.identity.clone(),
             address: client.address,
@@ -283,7 +408,10 @@ impl WorkloadSecrets {
             is_requested: false,
         });
         if name == ROOTS {
-            return PrivateSecret::Is(roots.clone());
+            if roots.secret.is_none() {
+                self.follow_roots(roots, authority);
+            }
+            return roots.secret.clone().map_or(PrivateSecret::NotYet, PrivateSecret::Is);
         }
         if !std::mem::replace(&mut entry.is_requested, true) {
             let now = Instant::now();
@@ -303,8 +431,8 @@ impl WorkloadSecrets {
 
     fn leave(&self, number: u64) {
         let mut clients = self.clients.lock();
-        if let Some(Entry { due: Some(due), certificate, .. }) = clients.by_number.remove(&number) {
-            clients.queue.of(&certificate).remove(&(due, number));
+        if let Some(entry) = clients.by_number.remove(&number) {
+            clients.queue.remove(&entry, number);
         }
     }
 }
@@ -395,18 +523,16 @@ fn certificate(made: &WorkloadCertificate) -> Resource {
 }
 
 /// Returns the Secret `ROOTCA`.
-fn roots(authority: &Issuer) -> Arc<Resource> {
-    let (roots, revoked) = (authority.roots_pem(), authority.revocations_pem());
+fn secret_of_roots(authority: &Issuer, further: &FurtherRoots) -> Resource {
+    let (roots, _) = further.joined(&authority.roots_pem());
+    let revoked = authority.revocations_pem();
     let secret = tls::CertificateValidationContext {
         trusted_ca: Some(inline(&roots)),
         crl: revoked.map(inline),
         ..tls::CertificateValidationContext::default()
     };
-    Arc::new(resource(
-        ROOTS,
-        tls::secret::Type::ValidationContext(secret),
-        &(roots + revoked.unwrap_or_default()),
-    ))
+    let public = roots + revoked.unwrap_or_default();
+    resource(ROOTS, tls::secret::Type::ValidationContext(secret), &public)
 }
 
 fn inline(text: &str) -> DataSource {

@@ -44,7 +44,7 @@ pub(super) struct Refused {
 /// Method `CreateCertificate` of the certificate service.
 pub(crate) struct CaService {
     ca: Arc<Ca>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     recorder: Arc<PrometheusRecorder>,
     identities: TokenBuckets<String>,
     addresses: TokenBuckets<IpAddr>,

@@ -22,7 +22,7 @@ use tonic::Status;
 /// Requests of this process that the signer has at a time.
 pub(crate) const SIGNING_REQUESTS: usize = 64;
 /// Of these, requests of one identity.
-const OF_IDENTITY: usize = 8;
+pub(super) const OF_IDENTITY: usize = 8;
 /// Longest wait for a turn.
 const TURN: Duration = Duration::from_secs(10);
 /// Time until a request is given up.

@@ -247,6 +247,39 @@ async fn lists_that_expire_stay_in_force_and_are_a_failure_also_after_a_restart(
     has_expired(state());
 }
 
+#[tokio::test]
+async fn lists_that_are_removed_stay_in_force_until_a_restart() {
+    let (folder, metrics) = (tempfile::tempdir().unwrap(), Arc::new(Metrics::new("test").unwrap()));
+    let (made, [good, later]) = with_lists([2060, 2070]);
+    write(&folder, &made);
+    let path = folder.path().join("ca-crl.pem");
+    fs::write(&path, &good).unwrap();
+    let source = format!("files={}", folder.path().display());
+    let (ca, mut reload) = open_with(&source, folder.path(), &metrics).await.unwrap();
+    let now = SystemTime::now();
+    fs::remove_file(&path).unwrap();
+    for refused in [0, 1, 1] {
+        step(&mut reload, now).await;
+        assert_eq!(ca.trusted_pem().1.as_deref(), Some(&*good));
+        let failure = ca.view().failure;
+        assert_eq!(failure.is_some_and(|reason| reason.contains("ca-crl.pem is missing")), refused == 1);
+        assert_eq!(ca.metrics.ca.files_refused.get(), refused, "it may be written in place");
+    }
+    // Other texts are followed, with the lists before.
+    let further = SelfSigned::create(now).unwrap().certificate;
+    fs::write(folder.path().join("root-cert.pem"), made.certificate.clone() + &further).unwrap();
+    step(&mut reload, now).await;
+    assert!(ca.roots_pem().ends_with(&further));
+    assert_eq!(ca.trusted_pem().1.as_deref(), Some(&*good));
+    fs::write(&path, &later).unwrap();
+    step(&mut reload, now).await;
+    assert_eq!(ca.trusted_pem().1.as_deref(), Some(&*later));
+    assert_eq!((ca.view().failure, ca.metrics.ca.files_refused.get()), (None, 0));
+    fs::remove_file(&path).unwrap();
+    let (ca, _) = open_with(&source, folder.path(), &metrics).await.unwrap();
+    assert_eq!(ca.trusted_pem().1, None);
+}
+
 #[test]
 fn names_of_this_process_include_the_addresses_of_its_listeners() {
     let folder = tempfile::tempdir().unwrap();

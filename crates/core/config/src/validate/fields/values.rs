@@ -231,6 +231,19 @@ pub(in crate::validate) fn first_counts(fields: &[(&str, bool)], at: &Path<'_>, 
     }
 }
 
+/// True if the text has at least one PEM block, and the content of each block is base64.
+pub(in crate::validate) fn is_pem(text: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    let mut blocks = text.split("-----BEGIN ").skip(1).peekable();
+    blocks.peek().is_some()
+        && blocks.all(|block| {
+            let Some((_, rest)) = block.split_once("-----") else { return false };
+            let Some((content, _)) = rest.split_once("-----END ") else { return false };
+            let known = |c: u8| c.is_ascii_alphanumeric() || b"+/=\r\n\t :,-".contains(&c);
+            !content.trim().is_empty() && content.bytes().all(known)
+        })
+}
+
 /// Scheme of a URL with a host, in lower case.
 pub(in crate::validate) fn url_scheme(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;

@@ -8,6 +8,7 @@ use crate::path::Path;
 use crate::problem::Checker;
 use crate::read::metadata::{is_label_name, is_object_name};
 use crate::validate::fields::names::{self, each, quoted, unique};
+use crate::validate::fields::values::is_pem;
 use crate::validate::limits;
 use pilotfish_model::ObjectMeta;
 use std::net::IpAddr;
@@ -209,17 +210,4 @@ pub(in crate::validate) fn secret(secret: &Secret, at: &Path<'_>, _: &ObjectMeta
             }
         }
     }
-}
-
-/// True if the text has at least one PEM block, and the content of each block is base64.
-fn is_pem(text: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(text) else { return false };
-    let mut blocks = text.split("-----BEGIN ").skip(1).peekable();
-    blocks.peek().is_some()
-        && blocks.all(|block| {
-            let Some((_, rest)) = block.split_once("-----") else { return false };
-            let Some((content, _)) = rest.split_once("-----END ") else { return false };
-            let known = |c: u8| c.is_ascii_alphanumeric() || b"+/=\r\n\t :,-".contains(&c);
-            !content.trim().is_empty() && content.bytes().all(known)
-        })
 }

@@ -3,16 +3,18 @@
 use super::extension_provider;
 use crate::Duration;
 use crate::mesh::{
-    AccessLogEncoding, AuthenticationPolicy, ConnectionSettings, IstioNetworkGateway, KeyProvider,
-    MeshConfig, MeshNetworks, NetworkEndpoints, OutboundTrafficPolicy, OutboundTrafficPolicyMode,
-    ProxyConfig, RemoteService, ServiceEntryVisibility, TlsConfig, Tracing,
+    AccessLogEncoding, AuthenticationPolicy, CertificateData, ConnectionSettings, IstioNetworkGateway,
+    KeyProvider, MeshConfig, MeshNetworks, NetworkEndpoints, OutboundTrafficPolicy,
+    OutboundTrafficPolicyMode, ProxyConfig, RemoteService, ServiceEntryVisibility, TlsConfig, Tracing,
 };
 use crate::networking::{ECDH_CURVES, HttpRetry};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::validate::fields::names::{self, each, host_port, is_dns_label, is_ip, quoted};
 use crate::validate::fields::selectors;
-use crate::validate::fields::values::{self, at_most_one, duration, log_format, log_labels};
+use crate::validate::fields::values::{
+    self, at_most_one, duration, is_pem, log_format, log_labels, url_scheme,
+};
 use crate::validate::networking::{destination_rule, http_route, locality, tls};
 use crate::validate::telemetry;
 use pilotfish_model::ObjectMeta;
@@ -44,6 +46,7 @@ pub(in crate::validate) fn check(mesh: &MeshConfig, at: &Path<'_>, _: &ObjectMet
     each(&mesh.trust_domain_aliases, &at.field("trustDomainAliases"), checker, |domain, at, checker| {
         trust_domain(domain, at, checker);
     });
+    each(&mesh.ca_certificates, &at.field("caCertificates"), checker, ca_certificate);
     if !is_dns_label(&mesh.root_namespace) {
         let message = format!("{} is not a namespace", quoted(&mesh.root_namespace));
         checker.error(&at.field("rootNamespace"), message);
@@ -154,6 +157,29 @@ fn trust_domain(domain: &str, at: &Path<'_>, checker: &mut Checker) {
     let labels = domain.strip_suffix('.').unwrap_or(domain);
     if !labels.split('.').all(is_dns_label) {
         checker.error(at, format!("{} is not a trust domain, it must be a DNS name", quoted(domain)));
+    }
+}
+
+/// Further roots. Faults leave out the roots of one item, so they are warnings.
+fn ca_certificate(data: &CertificateData, at: &Path<'_>, checker: &mut Checker) {
+    let both = [("pem", data.pem.is_some()), ("spiffeBundleUrl", data.spiffe_bundle_url.is_some())];
+    at_most_one(&both, at, checker);
+    if both.iter().all(|(_, is_set)| !is_set) {
+        checker.warning(at, "has no effect: set pem or spiffeBundleUrl");
+    }
+    if data.pem.as_ref().is_some_and(|pem| !is_pem(pem.as_bytes())) {
+        checker.warning(&at.field("pem"), "is left out: it is not PEM, -----BEGIN ...----- and base64");
+    }
+    let scheme = data.spiffe_bundle_url.as_deref().map(url_scheme);
+    if scheme.is_some_and(|scheme| !matches!(scheme.as_deref(), Some("https" | "http"))) {
+        checker.warning(&at.field("spiffeBundleUrl"), "is left out: it is not a URL, https://HOST/PATH");
+    }
+    for (field, is_set) in
+        [("trustDomains", !data.trust_domains.is_empty()), ("certSigners", !data.cert_signers.is_empty())]
+    {
+        if is_set {
+            checker.warning(&at.field(field), "has no effect: the roots are trusted for all trust domains");
+        }
     }
 }
 

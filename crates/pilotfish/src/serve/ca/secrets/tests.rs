@@ -8,11 +8,13 @@ use pilotfish_identity::{Pem, spiffe_ids};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use pilotfish_registry::testing::Scene;
 use pilotfish_translate::Translator;
 use pilotfish_xds::{Fanout, NoRecorder, PeerInfo, Protocol, Stream, StreamLimits};
 use rcgen::KeyPair;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use serde_json::json;
 use tempfile::TempDir;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -236,6 +238,37 @@ async fn another_authority_replaces_roots_and_certificates() {
 }
 
 #[tokio::test]
+async fn roots_of_the_mesh_are_sent_with_those_of_the_authority() {
+    let plane = Plane::new().await;
+    let [one, other] = [(); 2].map(|()| SelfSigned::create(SystemTime::now()).unwrap().certificate);
+    let mut scene = Scene::default();
+    let mut set = |authorities: serde_json::Value| {
+        scene.set_mesh(&json!({"caCertificates": authorities}).to_string()).unwrap();
+        scene.settle();
+        plane.secrets.service.shared.publish(scene.world());
+    };
+    set(json!([{"pem": one}]));
+    let envoy = plane.connect(&[WEB]);
+    assert!(envoy.next().is_none());
+    let now = Instant::now();
+    assert_eq!(plane.make_until(now), 1);
+    let own = plane.secrets.service.ca().roots_pem();
+    assert_eq!(envoy.next().unwrap().roots, Some(format!("{own}{one}")));
+    set(json!([{"pem": one}, {"pem": other}]));
+    plane.secrets.follow_authority(now);
+    let sent = envoy.next().unwrap();
+    assert!(sent.certificate.is_none(), "no new key");
+    assert_eq!(sent.roots, Some(format!("{own}{one}{other}")));
+    // Until the first try to read a bundle has ended, the roots stay; a new proxy waits for it.
+    set(json!([{"spiffeBundleUrl": "https://other.test/"}]));
+    plane.secrets.follow_authority(now);
+    assert!(envoy.next().is_none());
+    set(json!([]));
+    plane.secrets.follow_authority(now);
+    assert_eq!(envoy.next().unwrap().roots, Some(own));
+}
+
+#[tokio::test]
 async fn new_clients_are_ahead_of_renewals() {
     let plane = Plane::new().await;
     let old = [plane.connect(&[WEB]), plane.connect(&[WEB])];
@@ -252,6 +285,36 @@ async fn new_clients_are_ahead_of_renewals() {
     plane.secrets.make(&first, later, SystemTime::now());
     assert!(new.next().unwrap().certificate.is_some());
     assert_eq!(plane.make_until(later), old.len());
+}
+
+#[tokio::test]
+async fn identity_has_a_part_of_the_turns_of_an_external_signer() {
+    const CART: &str = "spiffe://cluster.local/ns/shop/sa/cart";
+    let plane = Plane::new().await;
+    let connect = |identity| {
+        let envoy = plane.connect(&[identity]);
+        assert!(envoy.next().is_none());
+        envoy
+    };
+    let mut web: Vec<_> = (0..OF_IDENTITY + 3).map(|_| connect(WEB)).collect();
+    let _cart = connect(CART);
+    let now = Instant::now();
+    let next = || plane.secrets.next_with_place(now).map(|(order, place)| (order.identity, place));
+    let mut taken: Vec<_> = std::iter::from_fn(next).collect();
+    let identities: Vec<_> = taken.iter().map(|(identity, _)| &**identity).collect();
+    assert_eq!(identities, [&[WEB; OF_IDENTITY][..], &[CART]].concat(), "the others of one are held");
+    // One of those that are held has gone, and is no turn.
+    web.remove(OF_IDENTITY);
+    let (identity, place) = taken.swap_remove(0);
+    drop(place);
+    plane.secrets.readmit(&identity);
+    let (again, _place) = next().unwrap();
+    assert_eq!(again, identity);
+    assert!(next().is_none());
+    plane.secrets.readmit(&identity);
+    assert!(next().is_none(), "it is held again");
+    drop(web);
+    assert!(plane.secrets.clients.lock().queue.held.is_empty());
 }
 
 #[tokio::test]
@@ -280,12 +343,15 @@ async fn revocation_lists_are_sent_with_the_roots() {
     let [certificate, private] = [certificate, private].map(|text| -> &'static str { text.leak() });
     let texts = AuthorityPem { certificate: pem(certificate), key: pem(private), chain: None, roots: None };
     let now = SystemTime::now();
-    let plain = roots(&Issuer::Own(Box::new(Authority::from_pem(&texts, now).unwrap())));
+    let plain = Issuer::Own(Box::new(Authority::from_pem(&texts, now).unwrap()));
+    let plain = secret_of_roots(&plain, &FurtherRoots::default());
+    let envoy = plane.connect(&[WEB]);
+    assert!(envoy.next().is_none());
     let list = Pem { origin: "list", text: list.as_bytes() };
     let with_list = Authority::from_pem(&texts, now).unwrap().with_revocations(list, now).unwrap();
     plane.secrets.service.ca().put_in_force(Issuer::Own(Box::new(with_list)), now).unwrap();
     plane.secrets.follow_authority(Instant::now());
-    let sent = plane.secrets.clients.lock().roots.clone();
+    let sent = plane.secrets.clients.lock().roots.secret.clone().unwrap();
     assert_ne!(sent.version, plain.version);
     let any = prost_types::Any::decode(&*sent.body).unwrap();
     let secret = tls::Secret::decode(&*any.value).unwrap();
