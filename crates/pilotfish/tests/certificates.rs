@@ -274,6 +274,28 @@ impl RevokingRoot {
     }
 }
 
+/// Obtains a certificate by `pilotfish certificates` of a machine with a revoked certificate and a token.
+async fn obtain_in_files(mesh: &Mesh, roots: &str, revoked: &(String, String), token: &str) -> String {
+    let output = mesh.folder.path().join("certificates");
+    let mut command = Command::new(BINARY);
+    command.args(["certificates", "--once", "--xds-address", &format!("127.0.0.1:{}", mesh.port)]);
+    command.arg("--output-dir").arg(&output);
+    for (flag, name, text) in [
+        ("--root-file", "roots.pem", roots),
+        ("--xds-cert-file", "revoked.pem", &revoked.0),
+        ("--xds-key-file", "revoked.key", &revoked.1),
+        ("--token-file", "token", token),
+    ] {
+        let path = mesh.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        command.arg(flag).arg(path);
+    }
+    let done = command.output().await.unwrap();
+    let log = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success() && log.contains("the token proved the identity"), "{log}");
+    std::fs::read_to_string(output.join("cert-chain.pem")).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn revoked_certificate_is_refused_while_others_of_the_authority_are_accepted() {
     let (first, folder) = (Authority::new(), tempfile::tempdir().unwrap());
@@ -309,26 +331,8 @@ async fn revoked_certificate_is_refused_while_others_of_the_authority_are_accept
     asks(&good).await.unwrap();
     asks(&proof).await.unwrap();
 
-    // A machine with the revoked certificate proves its identity by the token again.
-    let output = mesh.folder.path().join("certificates");
-    let mut command = Command::new(BINARY);
-    command.args(["certificates", "--once", "--xds-address", &format!("127.0.0.1:{}", mesh.port)]);
-    command.arg("--output-dir").arg(&output).arg("--root-file").arg(root.folder.join("ca-cert.pem"));
-    let token = issuer.token("a", "mesh");
-    for (flag, name, text) in [
-        ("--xds-cert-file", "stolen.pem", &stolen.0),
-        ("--xds-key-file", "stolen.key", &stolen.1),
-        ("--token-file", "token", &token),
-    ] {
-        let path = mesh.folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        command.arg(flag).arg(path);
-    }
-    let done = command.output().await.unwrap();
-    let log = String::from_utf8(done.stderr).unwrap();
-    assert!(done.status.success() && log.contains("the token proved the identity"), "{log}");
-    let chain = std::fs::read_to_string(output.join("cert-chain.pem")).unwrap();
-    let leaf = [der(&chain)];
+    let fallback = obtain_in_files(&mesh, &trusted, &stolen, &issuer.token("a", "mesh")).await;
+    let leaf = [der(&fallback)];
     assert_eq!(pilotfish_identity::spiffe_ids(Some(&leaf)).unwrap().identities, [SHOP_WEB]);
 
     // A list that cannot be used changes nothing, and is a problem.

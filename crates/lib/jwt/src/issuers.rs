@@ -1,7 +1,6 @@
 //! Issuers with their keys in force, and the authenticator of their tokens.
 
 use crate::keys::KeySet;
-use crate::reader;
 use crate::rules::{JwtRules, Keys, Rule};
 use crate::verify::{Account, Parsed, Refused};
 use arc_swap::ArcSwap;
@@ -57,16 +56,15 @@ impl Issuers {
         Self { all: ArcSwap::from_pointee(issuers(rules, &[])), replaced: watch::Sender::default() }
     }
 
-    /// Replaces the rules. Keys of an issuer from the same source stay in force until they are read again.
-    ///
-    /// # Errors
-    /// If an address cannot be used, with its issuer. The rules before stay in force.
-    pub fn replace(&self, rules: JwtRules) -> Result<(), String> {
-        let new = issuers(rules, &self.all());
-        reader::sources(&new)?;
-        self.all.store(Arc::new(new));
+    /// Returns the issuers of other rules, with the keys that those in force have from the same source.
+    pub(crate) fn with_rules(&self, rules: JwtRules) -> Vec<Arc<Issuer>> {
+        issuers(rules, &self.all())
+    }
+
+    /// Puts other issuers in force.
+    pub(crate) fn put_in_force(&self, issuers: Vec<Arc<Issuer>>) {
+        self.all.store(Arc::new(issuers));
         self.replaced.send_replace(());
-        Ok(())
     }
 
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Issuer>>> {

@@ -51,7 +51,7 @@ pub struct KeyReader {
 }
 
 /// An issuer with the source of its keys.
-pub(crate) type Source = (Arc<Issuer>, KeySource);
+type Source = (Arc<Issuer>, KeySource);
 
 impl KeySource {
     /// Returns the source of an issuer's keys; `None` if they are in its rule.
@@ -149,11 +149,24 @@ impl KeyReader {
     }
 }
 
+impl Issuers {
+    /// Replaces the rules. Keys of an issuer from the same source stay in force until they are read again.
+    ///
+    /// # Errors
+    /// If an address cannot be used, with its issuer. The rules before stay in force.
+    pub fn replace(&self, rules: JwtRules) -> Result<(), String> {
+        let new = self.with_rules(rules);
+        sources(&new)?;
+        self.put_in_force(new);
+        Ok(())
+    }
+}
+
 /// Returns the issuers whose keys are read.
 ///
 /// # Errors
 /// If an address cannot be used, with its issuer.
-pub(crate) fn sources(issuers: &[Arc<Issuer>]) -> Result<Vec<Source>, String> {
+fn sources(issuers: &[Arc<Issuer>]) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for (index, issuer) in issuers.iter().enumerate() {
         let source = KeySource::of(issuer).map_err(|error| format!("jwtRules[{index}].{error}"))?;

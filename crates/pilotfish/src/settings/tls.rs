@@ -31,8 +31,8 @@ pub(crate) struct TlsArgs {
     #[arg(long, env = "PILOTFISH_TOKEN_AUDIENCES", value_name = "AUDIENCE", value_delimiter = ',')]
     pub(crate) token_audiences: Vec<String>,
     /// Issuers of JWTs (YAML) that proxies, clients of registration, and of the admin API with --admin-rules,
-    /// prove their identity by: audiences, keys, and the claims that are namespace and service account; reloaded
-    /// on change
+    /// prove their identity by: audiences, keys, and the claims that are namespace and service account;
+    /// reloaded on change
     #[arg(long, env = "PILOTFISH_JWT_RULES", value_name = "FILE")]
     pub(crate) jwt_rules: Option<PathBuf>,
 }

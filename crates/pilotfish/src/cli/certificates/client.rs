@@ -64,13 +64,15 @@ impl Failure {
         Self { reason, is_permanent: false, may_be_of_proof: false }
     }
 
-    /// The certificate and then the token did not succeed.
+    /// The certificate and then the token did not succeed. It is permanent only if both are: the token may
+    /// have been for the first request only, and another server may accept the certificate.
     fn of_both(certificate: Self, token: Self) -> Self {
+        let is_permanent = certificate.is_permanent && token.is_permanent;
         let reason = match certificate.reason == token.reason {
             true => token.reason,
             false => format!("{}; with the certificate: {}", token.reason, certificate.reason),
         };
-        Self { reason, ..token }
+        Self { reason, is_permanent, ..token }
     }
 }
 
@@ -264,12 +266,13 @@ mod tests {
             may_be_of_proof: true,
             ..Failure::later(reason.to_owned())
         };
-        for (certificate, token, reason) in [
-            (of("revoked", false), of("expired", true), "expired; with the certificate: revoked"),
-            (of("no connection", true), of("no connection", true), "no connection"),
+        for (certificate, token, is_permanent, reason) in [
+            (of("revoked", false), of("expired", true), false, "expired; with the certificate: revoked"),
+            (of("foreign", true), of("expired", true), true, "expired; with the certificate: foreign"),
+            (of("no connection", false), of("no connection", false), false, "no connection"),
         ] {
             let both = Failure::of_both(certificate, token);
-            assert_eq!((both.is_permanent, &*both.reason), (true, reason));
+            assert_eq!((both.is_permanent, &*both.reason), (is_permanent, reason));
         }
     }
 

@@ -177,8 +177,8 @@ impl AuthorityTexts {
         Self { rotation, ..self }
     }
 
-    /// Keeps the lists of revoked certificates of the texts before if these have none, and returns the path of
-    /// the kept lists: somebody who removes them must not make revoked certificates valid.
+    /// Keeps the lists of revoked certificates of the texts before if these have none, and returns the path
+    /// of the kept lists: their removal must not make revoked certificates valid.
     pub(super) fn keep_revocations(&mut self, before: &Self) -> Option<&str> {
         if self.revocations.is_some() {
             return None;

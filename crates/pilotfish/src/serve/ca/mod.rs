@@ -309,8 +309,8 @@ impl CaReload {
         ca.note_state(self.state.in_force(), self.state.failure().map(str::to_owned), missing, now);
     }
 
-    /// Keeps the lists of revoked certificates in force if the texts have none. Returns the reason for operators
-    /// when that has lasted for two polls, because files may be written in place.
+    /// Keeps the lists of revoked certificates in force if the texts have none. Returns the reason for
+    /// operators when that has lasted for two polls, because files may be written in place.
     fn with_lists(&mut self, read: Result<AuthorityTexts>) -> (Result<AuthorityTexts>, Option<String>) {
         let Ok(mut texts) = read else { return (read, None) };
         let kept = texts.keep_revocations(self.state.in_force()).map(|path| {
