@@ -101,6 +101,20 @@ impl AdapterClient {
         self.api.granted_registration(&self.who, key).map(|_| ())
     }
 
+    /// Checks that the client may deregister this instance, if it is registered.
+    ///
+    /// # Errors
+    /// When no rule allows it, or another identity registered it.
+    pub fn check_deregistration(&self, key: &InstanceKey) -> Result<(), Failure> {
+        let grant = self.api.granted_deregistration(&self.who, key)?;
+        match self.registrar().get(key).map(|view| Arc::clone(&view.record.owner)) {
+            Some(owner) if owner != self.who.identity && !grant.any_owner => {
+                Err(RegistrarError::NotOwner(owner).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the registration that `build` makes of the current record, again where another write came
     /// between. An instance that is registered keeps its owner.
     ///

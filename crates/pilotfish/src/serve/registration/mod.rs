@@ -79,9 +79,12 @@ impl Registration {
             source(registrar.clone(), trust_domain_of(shared), domain.clone(), shard)
         })?;
         let (tls, reload) = tls_of(own, recorder.metrics())?.unzip();
-        let listeners =
-            1 + [settings.consul.is_some(), settings.eureka.is_some()].into_iter().map(usize::from).sum::<usize>()
-                + 2 * usize::from(settings.nacos.is_some());
+        let listeners = 1
+            + [settings.consul.is_some(), settings.eureka.is_some()]
+                .into_iter()
+                .map(usize::from)
+                .sum::<usize>()
+            + 2 * usize::from(settings.nacos.is_some());
         let limits = limits_of(listeners);
         let server = |address: SocketAddr, allow_plaintext: bool| ServerSettings {
             tls: tls.clone(),
