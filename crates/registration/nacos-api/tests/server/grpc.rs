@@ -76,6 +76,21 @@ async fn an_instance_that_was_removed_behind_its_connection_comes_back() {
 }
 
 #[tokio::test]
+async fn shutting_down_ends_streams_and_leaves_instances_to_their_leases() {
+    let mut server = Server::start().await;
+    let client = server.connect().await;
+    let mut stream = client.set_up().await;
+    client.ask("InstanceRequest", &instance("registerInstance", "10.0.0.1")).await;
+    until(&server, &["10.0.0.1:80"]).await;
+    server.stop();
+    let ended = stream.next().await.unwrap_err();
+    assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended:?}");
+    drop((stream, client));
+    let key = server.registrar.services().pop().expect("it has a service");
+    assert_eq!(server.registrar.service(&key).len(), 1, "its client comes back");
+}
+
+#[tokio::test]
 async fn changes_are_pushed_to_subscribers_until_they_unsubscribe() {
     let server = Server::start().await;
     let client = server.connect().await;

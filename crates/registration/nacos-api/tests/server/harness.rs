@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -24,6 +24,7 @@ use tonic_prost::ProstCodec;
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) registrar: Registrar,
+    stop: Option<oneshot::Sender<()>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -64,9 +65,17 @@ impl Server {
         let server = RegistrationServer::new(registrar.clone(), settings, Arc::new(Silent));
         let bound = server.with_adapter(Arc::new(api.clone())).bind().unwrap();
         let address = bound.local_addr();
-        let server = tokio::spawn(bound.run(std::future::pending()));
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(bound.run(async {
+            let _ = stopped.await;
+        }));
         let keeper = tokio::spawn(async move { api.run().await });
-        Self { address, registrar, tasks: vec![driver, server, keeper] }
+        Self { address, registrar, stop: Some(stop), tasks: vec![driver, server, keeper] }
+    }
+
+    /// Begins to shut down.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
     }
 
     pub(crate) async fn send(
