@@ -292,6 +292,10 @@ async fn objects_of_others_are_left_alone() {
         if is_reported { Ok(()) } else { Err(printed) }
     })
     .await;
+    let printed = pilotfish.printed();
+    let admin = printed.split("admin=").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    let problems = fetch(&format!("http://{admin}/api/v1/problems")).await.unwrap();
+    assert_eq!(problems.matches("is not owned by the Gateway").count(), 1, "{problems}");
     let service = api(&server, "", "v1", "Service").get("old-pilotfish").await.unwrap();
     assert!(service.metadata.owner_references.is_none() && service.metadata.labels.is_none());
     let names: Vec<String> = deployments
@@ -303,6 +307,121 @@ async fn objects_of_others_are_left_alone() {
         .filter_map(|object| object.metadata.name)
         .collect();
     assert_eq!(names, ["zone-pilotfish"], "neither `old` nor `named` has a Deployment");
+}
+
+/// Field manager of an istiod.
+const ISTIOD: &str = "istio.io/gateway-controller";
+
+/// Gateway of an istiod, whose port 90 is new.
+const OF_ISTIOD: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: front, namespace: shop, annotations: {note: a}}
+spec:
+  gatewayClassName: istio
+  listeners: [{name: http, port: 80, protocol: HTTP}, {name: tcp, port: 90, protocol: TCP}]
+";
+
+/// Objects that an istiod made for it when it had the ports 80 and 81, with the selector of old releases.
+fn objects_of_istiod(uid: &str) -> [(&'static str, &'static str, &'static str, Value); 3] {
+    let metadata = json!({
+        "name": "front-istio", "namespace": "shop",
+        "labels": {"gateway.istio.io/managed": "istio.io-gateway-controller",
+                   "gateway.networking.k8s.io/gateway-class-name": "istio",
+                   "gateway.networking.k8s.io/gateway-name": "front"},
+        "annotations": {"of": "istiod"},
+        "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "Gateway",
+                             "name": "front", "uid": uid}],
+    });
+    let labels = json!({"gateway.networking.k8s.io/gateway-name": "front", "istio.io/gateway-name": "front"});
+    let container = json!({
+        "name": "istio-proxy", "image": "istio/proxyv2:1.31.0", "args": ["proxy", "router"],
+        "env": [{"name": "CA_ADDR", "value": "istiod.istio-system.svc:15012"}],
+        "volumeMounts": [{"name": "istiod-ca-cert", "mountPath": "/var/run/secrets/istio"}],
+    });
+    let deployment = json!({
+        "selector": {"matchLabels": {"istio.io/gateway-name": "front"}},
+        "template": {"metadata": {"labels": labels}, "spec": {
+            "serviceAccountName": "front-istio", "containers": [container],
+            "volumes": [{"name": "istiod-ca-cert", "configMap": {"name": "istio-ca-root-cert"}}],
+        }},
+    });
+    let port = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "TCP"});
+    let service = json!({
+        "type": "LoadBalancer", "ipFamilyPolicy": "PreferDualStack",
+        "selector": {"gateway.networking.k8s.io/gateway-name": "front"},
+        "ports": [port("status-port", 15021), port("http", 80), port("old", 81)],
+    });
+    [
+        ("", "v1", "ServiceAccount", json!({"metadata": metadata})),
+        ("", "v1", "Service", json!({"metadata": metadata, "spec": service})),
+        ("apps", "v1", "Deployment", json!({"metadata": metadata, "spec": deployment})),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_an_istiod_are_taken_over_in_place() {
+    let Some(server) = cluster().await else { return };
+    server.apply(&CLASS.replace("name: pilotfish", "name: istio").replace("pilotfish.io", "istio.io")).await;
+    server.apply(OF_ISTIOD).await;
+    let gateways = api(&server, "gateway.networking.k8s.io", "v1", "Gateway");
+    let uid = gateways.get("front").await.unwrap().metadata.uid.unwrap();
+    for (group, version, kind, mut object) in objects_of_istiod(&uid) {
+        object["apiVersion"] =
+            json!(if group.is_empty() { version.into() } else { format!("{group}/{version}") });
+        object["kind"] = json!(kind);
+        let apply = PatchParams::apply(ISTIOD).force();
+        api(&server, group, version, kind)
+            .patch("front-istio", &apply, &Patch::Apply(&object))
+            .await
+            .unwrap();
+    }
+    let (deployments, services) =
+        (api(&server, "apps", "v1", "Deployment"), api(&server, "", "v1", "Service"));
+    let stored = async |api: &Api<DynamicObject>| -> Value {
+        serde_json::to_value(api.get("front-istio").await.unwrap()).unwrap()
+    };
+    let (service, deployment) = (stored(&services).await, stored(&deployments).await);
+
+    let mut pilotfish = serve(&server, &["--gateway-deployments", "on"]);
+    eventually("the istiod's objects are reported", || async {
+        let printed = pilotfish.printed();
+        if printed.contains("front-istio is applied by an istiod") { Ok(()) } else { Err(printed) }
+    })
+    .await;
+    assert_eq!((stored(&services).await, stored(&deployments).await), (service.clone(), deployment.clone()));
+    pilotfish.terminate().await;
+    pilotfish.ended().await;
+
+    let pilotfish = serve(&server, &["--gateway-deployments", "on", "--gateway-istio-class", "on"]);
+    let name = "front-istio";
+    let of_istiod = |object: &Value| object["metadata"]["managedFields"].to_string().contains(ISTIOD);
+    let after = becomes(&pilotfish, &services, name, |it| ports(it) == [15021, 80, 90]).await;
+    assert!(!of_istiod(&after), "{after:#}");
+    assert_eq!(
+        (&after["spec"]["clusterIP"], &after["metadata"]["uid"]),
+        (&service["spec"]["clusterIP"], &service["metadata"]["uid"])
+    );
+    let after =
+        becomes(&pilotfish, &deployments, name, |it| it["metadata"]["annotations"]["note"] == "a").await;
+    assert_eq!(after["metadata"]["annotations"]["of"], Value::Null, "{after:#}");
+    assert_eq!(after["spec"]["template"], deployment["spec"]["template"], "no Pod is replaced");
+    assert!(of_istiod(&after), "its Pod template is still the istiod's");
+
+    let annotation = json!({"metadata": {"annotations": {"gateway.pilotfish.io/proxy": "envoy"}}});
+    gateways.patch("front", &PatchParams::default(), &Patch::Merge(annotation)).await.unwrap();
+    let after = becomes(&pilotfish, &deployments, name, |it| {
+        !of_istiod(it) && it["spec"]["template"]["spec"]["containers"][0]["args"][0] == "--config-yaml"
+    })
+    .await;
+    assert_eq!(after["spec"]["selector"], deployment["spec"]["selector"]);
+    let pod = &after["spec"]["template"]["spec"];
+    let names = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&pod["volumes"]), ["istio-token"], "{pod:#}");
+    assert!(!names(&pod["containers"][0]["env"]).contains(&"CA_ADDR".to_owned()), "{pod:#}");
+    assert_eq!(pod["containers"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

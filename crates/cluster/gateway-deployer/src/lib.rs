@@ -7,7 +7,8 @@
 //! ```
 //!
 //! All objects of a Gateway are owned by it, so that the API server's garbage collector deletes them. Objects
-//! that the Gateway does not own are never changed, and fields of other field managers are never taken over.
+//! that the Gateway does not own are never changed, and fields of other field managers are never taken over,
+//! except for those of an istiod (`takeover`).
 
 mod merge;
 mod object;
@@ -15,8 +16,9 @@ mod observe;
 mod planner;
 mod projection;
 mod render;
+mod takeover;
 mod writer;
 
 pub use object::{ManagedKind, Manifest, ObjectId};
 pub use render::{DEFAULT_TEMPLATE, GatewayBootstrap, GatewayTemplate, RenderError};
-pub use writer::{CLASS, DesiredGateways, FIELD_MANAGER, GatewayWriter, LeadsUntil};
+pub use writer::{Classes, DesiredGateways, FIELD_MANAGER, GatewayWriter, LeadsUntil, ReportProblems};

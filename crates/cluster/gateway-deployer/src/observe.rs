@@ -155,7 +155,7 @@ impl Observer {
     }
 }
 
-/// Converts an object to what is compared: without its status and the bookkeeping of field managers.
+/// Converts an object to what is compared: without its status, and with the names of field managers only.
 fn stored(kind: ManagedKind, object: &DynamicObject) -> Option<(ObjectId, Value)> {
     let (name, namespace) = (object.metadata.name.as_deref()?, object.metadata.namespace.as_deref()?);
     let id = ObjectId { kind, namespace: namespace.into(), name: name.into() };
@@ -167,9 +167,18 @@ pub(crate) fn reduced(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
+            if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+                entries.iter_mut().for_each(without_fields);
+            }
             metadata.remove("resourceVersion");
         }
     }
     object
+}
+
+/// Reduces an entry of `managedFields` to the manager and its operation.
+fn without_fields(entry: &mut Value) {
+    if let Some(entry) = entry.as_object_mut() {
+        entry.retain(|name, _| matches!(name.as_str(), "manager" | "operation" | "subresource"));
+    }
 }

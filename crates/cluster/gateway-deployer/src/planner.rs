@@ -27,6 +27,8 @@ const GATHER: Duration = Duration::from_millis(500);
 pub(crate) struct Desired {
     /// `metadata.uid` of the Gateway, which owns the objects.
     pub(crate) uid: Arc<str>,
+    /// True if Pods that an istiod made get this template.
+    pub(crate) replaces_proxy: bool,
     pub(crate) manifests: Vec<Manifest>,
 }
 
@@ -35,8 +37,8 @@ pub(crate) struct Desired {
 pub(crate) struct Job {
     pub(crate) key: ObjectKey,
     pub(crate) desired: Arc<Desired>,
-    /// Objects that the Gateway is known to own: they need no check before they are changed.
-    pub(crate) owned: BTreeSet<ObjectId>,
+    /// Stored objects that the Gateway is known to own: they need no check before they are changed.
+    pub(crate) owned: BTreeMap<ObjectId, Value>,
     /// Optional objects that the Gateway has no parameters for any more.
     pub(crate) superfluous: Vec<ObjectId>,
 }
@@ -138,9 +140,10 @@ impl Planner {
         self.unschedule(&key);
         self.not_before = Some(now + BETWEEN);
         let desired = self.entries.get(&key)?.desired.clone();
-        let is_owned = |id: &&ObjectId| self.stored.get(*id).is_some_and(|it| is_owner(&desired.uid, it));
         let ids = desired.manifests.iter().map(|manifest| &manifest.id);
-        let owned = ids.filter(is_owned).cloned().collect();
+        let stored = ids.filter_map(|id| self.stored.get_key_value(id));
+        let owned = stored.filter(|(_, object)| is_owner(&desired.uid, object));
+        let owned = owned.map(|(id, object)| (id.clone(), object.clone())).collect();
         let superfluous = self.superfluous(&key, &desired);
         Some(Job { key, desired, owned, superfluous })
     }

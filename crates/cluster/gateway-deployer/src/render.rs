@@ -291,6 +291,7 @@ pub(crate) fn example() -> ManagedGateway {
         service_type: None,
         service_account: None,
         address: None,
+        replaces_proxy: false,
         overlays: Ok(Vec::new()),
     }
 }

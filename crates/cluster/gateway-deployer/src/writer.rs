@@ -4,6 +4,7 @@ use crate::object::{ManagedKind, Manifest, ObjectId};
 use crate::observe::{Observation, observe, reduced};
 use crate::planner::{Desired, Job, Planner, is_owner};
 use crate::render::{GatewayTemplate, RenderError};
+use crate::takeover;
 use kube::Client;
 use pilotfish_config::gateway_api::ManagedGateway;
 use pilotfish_config::status::CONTROLLERS;
@@ -11,6 +12,7 @@ use pilotfish_kube::request::{BACKOFF, RequestError, until};
 use pilotfish_model::ObjectKey;
 use pilotfish_runtime::{Backoff, ErrorClass, Jitter};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +22,8 @@ use tokio::time::Instant;
 
 /// Field manager of the writes.
 pub const FIELD_MANAGER: &str = "pilotfish-gateways";
-/// GatewayClass that is created.
-pub const CLASS: &str = "pilotfish";
+/// GatewayClasses that can be created, by the position of their controller in [`CONTROLLERS`].
+const CLASSES: [&str; 2] = ["istio", "pilotfish"];
 
 /// Timeout of one request.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -46,6 +48,12 @@ enum ApplyError {
              or name the Service in spec.addresses)"
     )]
     NotOwned(ObjectId),
+    /// An istiod applies an object, and nothing says that it has given up the Gateway.
+    #[error(
+        "{0} is applied by an istiod; nothing is changed (hint: when no istiod runs any more, \
+             --gateway-istio-class on takes it over)"
+    )]
+    OfIstiod(ObjectId),
     /// Another field manager owns a field.
     #[error("{id}: fields are owned by another field manager: {error}")]
     Conflict { id: ObjectId, error: RequestError },
@@ -56,8 +64,20 @@ enum ApplyError {
     NotLeading,
 }
 
+/// Receiver of the problems of Gateways, complete after each change.
+pub type ReportProblems = Arc<dyn Fn(&BTreeMap<ObjectKey, String>) + Send + Sync>;
+
 /// Function for the end of the current leadership; `None` if this replica does not lead.
 pub type LeadsUntil = Arc<dyn Fn() -> Option<Instant> + Send + Sync>;
+
+/// GatewayClasses of the writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Classes {
+    /// Creates the class `pilotfish`.
+    pub pilotfish: bool,
+    /// Creates the class `istio`, and takes over what an istiod made for its Gateways.
+    pub istio: bool,
+}
 
 /// Rendered objects of a Gateway, with what they were made of.
 struct Rendered {
@@ -75,22 +95,29 @@ pub struct GatewayWriter {
     gateways: DesiredGateways,
     rendered: BTreeMap<ObjectKey, Rendered>,
     render_at: Option<Instant>,
-    /// Time of the next attempt to create the class; `None` if that is done, or not wanted.
+    /// True if objects that an istiod made for Gateways of its own controller are taken over.
+    replaces_istiod: bool,
+    /// Names and controllers of classes that are still to be created.
+    classes: Vec<(&'static str, &'static str)>,
+    /// Time of the next attempt to create a class.
     class_at: Option<Instant>,
     backoff: Backoff,
-    /// Problems of Gateways that were logged.
+    /// Current problems of Gateways.
     problems: BTreeMap<ObjectKey, String>,
+    report: ReportProblems,
 }
 
 impl GatewayWriter {
-    /// Creates a writer for the cluster of that client. `makes_class` also creates the GatewayClass.
+    /// Creates a writer for the cluster of that client.
     #[must_use]
     pub fn new(
         client: Client,
         template: Arc<GatewayTemplate>,
         leads_until: LeadsUntil,
-        makes_class: bool,
+        classes: Classes,
+        report: ReportProblems,
     ) -> Self {
+        let wanted = CLASSES.into_iter().zip(CONTROLLERS).zip([classes.istio, classes.pilotfish]);
         Self {
             client,
             template,
@@ -99,9 +126,12 @@ impl GatewayWriter {
             gateways: Arc::default(),
             rendered: BTreeMap::new(),
             render_at: None,
-            class_at: makes_class.then(Instant::now),
+            replaces_istiod: classes.istio,
+            classes: wanted.filter(|(_, is_wanted)| *is_wanted).map(|(class, _)| class).collect(),
+            class_at: Some(Instant::now()),
             backoff: Backoff::new(BACKOFF, Jitter::default()),
             problems: BTreeMap::new(),
+            report,
         }
     }
 
@@ -148,7 +178,7 @@ impl GatewayWriter {
             self.render();
         }
         if self.class_at.is_some_and(|at| at <= now) {
-            self.make_class().await;
+            self.make_classes().await;
         }
         if let Some(job) = self.planner.take(Instant::now()) {
             let result = self.apply(&job).await;
@@ -171,8 +201,11 @@ impl GatewayWriter {
                 Err(error) => self.problem(key, error.to_string()),
             }
         }
-        let gateways = &self.gateways;
+        let (gateways, known) = (&self.gateways, self.problems.len());
         self.problems.retain(|key, _| gateways.contains_key(key));
+        if self.problems.len() != known {
+            (self.report)(&self.problems);
+        }
         let now = Instant::now();
         self.planner.set_desired(all, now);
         self.render_at = Some(now + again);
@@ -180,14 +213,28 @@ impl GatewayWriter {
 
     /// Applies the objects of a Gateway, unless one of them belongs to somebody else.
     async fn apply(&self, job: &Job) -> Result<BTreeMap<ObjectId, Value>, ApplyError> {
-        for manifest in &job.desired.manifests {
-            if !job.owned.contains(&manifest.id) {
-                self.check_owner(&manifest.id, &job.desired.uid).await?;
+        let mut existing = job.owned.clone();
+        for id in job.desired.manifests.iter().map(|manifest| &manifest.id) {
+            if !existing.contains_key(id)
+                && let Some(object) = self.owned_object(id, &job.desired.uid).await?
+            {
+                existing.insert(id.clone(), object);
             }
+        }
+        let gateway = self.gateways.get(&job.key);
+        let takes_over =
+            self.replaces_istiod || gateway.is_some_and(|gateway| gateway.controller == CONTROLLERS[1]);
+        let of_istiod = existing.iter().find(|(_, object)| takeover::is_applied_by_istiod(object));
+        if let Some((id, _)) = of_istiod.filter(|_| !takes_over) {
+            return Err(ApplyError::OfIstiod(id.clone()));
         }
         let mut stored = BTreeMap::new();
         for manifest in &job.desired.manifests {
-            stored.insert(manifest.id.clone(), self.apply_one(manifest).await?);
+            let manifest = match existing.get(&manifest.id) {
+                Some(object) => self.adopted(manifest, object, !job.desired.replaces_proxy).await?,
+                None => Cow::Borrowed(manifest),
+            };
+            stored.insert(manifest.id.clone(), self.apply_one(&manifest).await?);
         }
         for id in &job.superfluous {
             let request = http::Request::delete(id.path());
@@ -202,14 +249,40 @@ impl GatewayWriter {
         Ok(stored)
     }
 
-    /// Fails for an object that exists and is not owned by the Gateway.
-    async fn check_owner(&self, id: &ObjectId, uid: &str) -> Result<(), ApplyError> {
+    /// Returns the stored object. Fails for one that is not owned by the Gateway.
+    async fn owned_object(&self, id: &ObjectId, uid: &str) -> Result<Option<Value>, ApplyError> {
         match self.send(id, http::Request::get(id.path()), Vec::new()).await {
-            Ok(object) if is_owner(uid, &object) => Ok(()),
+            Ok(object) if is_owner(uid, &object) => Ok(Some(object)),
             Ok(_) => Err(ApplyError::NotOwned(id.clone())),
-            Err(ApplyError::Request { error, .. }) if error.class == ErrorClass::Gone => Ok(()),
+            Err(ApplyError::Request { error, .. }) if error.class == ErrorClass::Gone => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns what to apply to a stored object, after the fields of an istiod have been moved to Pilotfish.
+    async fn adopted<'a>(
+        &self,
+        manifest: &'a Manifest,
+        stored: &Value,
+        keeps_pods: bool,
+    ) -> Result<Cow<'a, Manifest>, ApplyError> {
+        let adopted = takeover::with_selector(manifest, stored);
+        if !takeover::is_applied_by_istiod(stored) {
+            return Ok(adopted);
+        }
+        let id = &manifest.id;
+        let object = self.send(id, http::Request::get(id.path()), Vec::new()).await?;
+        let keeps_pods = keeps_pods && takeover::has_pods_of_istiod(&object);
+        if let Some(fields) = takeover::moved(&object, keeps_pods) {
+            // The version makes the API server refuse it if somebody changed the object meanwhile.
+            let version = &object["metadata"]["resourceVersion"];
+            let body = json!({"metadata": {"resourceVersion": version, "managedFields": fields}});
+            let request = http::Request::patch(format!("{}?fieldManager={FIELD_MANAGER}", id.path()));
+            let request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
+            self.send(id, request, body.to_string().into_bytes()).await?;
+            tracing::info!(object = %id, keeps_pods, "took over an object that an istiod made");
+        }
+        Ok(if keeps_pods { Cow::Owned(takeover::without_pods(adopted.into_owned())) } else { adopted })
     }
 
     /// Applies an object. Fields that were changed by hand are taken back, those that another manager applies
@@ -260,6 +333,7 @@ impl GatewayWriter {
                 tracing::info!(gateway = %job.key, objects = stored.len(), "applied the objects of a Gateway");
                 if self.problems.remove(&job.key).is_some() {
                     tracing::info!(gateway = %job.key, "the objects of a Gateway can be made again");
+                    (self.report)(&self.problems);
                 }
                 self.planner.ended(job, Some(stored), now);
             }
@@ -276,43 +350,53 @@ impl GatewayWriter {
         tracing::debug!(settled = self.planner.settled(), "Gateways whose objects are as desired");
     }
 
-    /// Logs a problem of a Gateway once.
+    /// Reports a problem of a Gateway once.
     fn problem(&mut self, key: &ObjectKey, reason: String) {
         if self.problems.get(key) != Some(&reason) {
-            tracing::warn!(gateway = %key, reason, "cannot make the Deployment and Service of a Gateway; retrying");
             self.problems.insert(key.clone(), reason);
+            (self.report)(&self.problems);
         }
     }
 
-    /// Creates the class, unless there is one of the name.
-    async fn make_class(&mut self) {
-        self.class_at = Some(Instant::now() + NOT_READY);
-        let Some(leads) = (self.leads_until)() else { return };
+    /// Creates the classes, unless there are some of these names.
+    async fn make_classes(&mut self) {
+        self.class_at = None;
+        for class in std::mem::take(&mut self.classes) {
+            if let Some(pause) = self.make_class(class).await {
+                self.classes.push(class);
+                self.class_at = self.class_at.max(Some(Instant::now() + pause));
+            }
+        }
+    }
+
+    /// Creates a class, unless there is one of the name. Returns the pause before another attempt.
+    async fn make_class(&mut self, (name, controller): (&str, &str)) -> Option<Duration> {
+        let Some(leads) = (self.leads_until)() else { return Some(NOT_READY) };
         let request = http::Request::post(format!(
             "/apis/gateway.networking.k8s.io/v1/gatewayclasses?fieldManager={FIELD_MANAGER}"
         ));
         let request = request.header(http::header::CONTENT_TYPE, "application/json");
         let limit = leads.min(Instant::now() + ANSWER);
-        let answer = match request.body(class().to_string().into_bytes()) {
+        let answer = match request.body(class(name, controller).to_string().into_bytes()) {
             Ok(request) => until(limit, self.client.request::<Value>(request)).await.map(drop),
             Err(error) => Err(error.into()),
         };
-        self.class_at = match answer {
+        match answer {
             Ok(()) => {
-                tracing::info!(class = CLASS, "created the GatewayClass");
+                tracing::info!(class = name, "created the GatewayClass");
                 None
             }
             Err(error) if error.class == ErrorClass::Conflict => None,
             Err(error) if error.class == ErrorClass::Transient => {
-                Some(Instant::now() + self.backoff.wait_at_least(error.retry_after))
+                Some(self.backoff.wait_at_least(error.retry_after))
             }
             // Without the definition of the kind, there may be one later.
-            Err(error) if error.class == ErrorClass::Gone => Some(Instant::now() + CLASS_AGAIN),
+            Err(error) if error.class == ErrorClass::Gone => Some(CLASS_AGAIN),
             Err(error) => {
-                tracing::warn!(class = CLASS, reason = %error, "cannot create the GatewayClass");
+                tracing::warn!(class = name, reason = %error, "cannot create the GatewayClass");
                 None
             }
-        };
+        }
     }
 }
 
@@ -330,7 +414,8 @@ fn rendered(
         return Ok(last);
     }
     let manifests = template.objects(gateway, &bootstrap)?;
-    let desired = Arc::new(Desired { uid: gateway.uid.clone(), manifests });
+    let desired =
+        Arc::new(Desired { uid: gateway.uid.clone(), replaces_proxy: gateway.replaces_proxy, manifests });
     Ok(Rendered { gateway: gateway.clone(), bootstrap, desired })
 }
 
@@ -343,13 +428,13 @@ fn is_applied_by_others(object: &Value) -> bool {
         .any(|entry| entry["operation"] == "Apply" && entry["manager"] != FIELD_MANAGER)
 }
 
-fn class() -> Value {
+fn class(name: &str, controller: &str) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "GatewayClass",
-        "metadata": {"name": CLASS},
+        "metadata": {"name": name},
         "spec": {
-            "controllerName": CONTROLLERS[1],
+            "controllerName": controller,
             "description": "Gateways that Pilotfish deploys and serves",
         },
     })

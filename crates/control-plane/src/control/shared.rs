@@ -359,7 +359,7 @@ impl Shared {
     }
 
     /// Removes the problems of a source that left.
-    pub(crate) fn remove_problems(&self, source: &str) {
+    pub fn remove_problems(&self, source: &str) {
         self.problems.lock().remove(source);
         self.logs.lock().remove(source);
     }
@@ -385,7 +385,7 @@ impl Shared {
     }
 
     /// Stores the current problems of a source, and logs new and fixed ones at a limited rate.
-    pub(crate) fn set_problems(&self, source: &str, problems: &Arc<SourceProblems>) {
+    pub fn set_problems(&self, source: &str, problems: &Arc<SourceProblems>) {
         let all = problems;
         let problems = &read_by(&self.revision.load(), all);
         let known = KnownProblems { all: all.clone(), shown: problems.clone() };

@@ -13,18 +13,24 @@ use super::webhooks::Webhooks;
 use crate::settings::{GatewaySettings, Settings};
 use anyhow::{Context, Result};
 use pilotfish_config::status::{CONTROLLERS, Controllers};
+use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
 use pilotfish_control_plane::control::Shared;
 use pilotfish_gateway_deployer::{
-    DEFAULT_TEMPLATE, DesiredGateways, GatewayBootstrap, GatewayTemplate, GatewayWriter,
+    Classes, DEFAULT_TEMPLATE, DesiredGateways, GatewayBootstrap, GatewayTemplate, GatewayWriter,
+    ReportProblems,
 };
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings};
+use pilotfish_model::ObjectKey;
 use pilotfish_translate::{GatewayTranslator, TranslationSettings};
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Lease of the replica that makes Deployments and Services.
 const LEASE: &str = "pilotfish-gateway-leader";
+
+/// Source of the problems of Gateways.
+const SOURCE: &str = "Deployments of Gateways";
 
 /// Returns the subsystem that makes the objects of Gateways while this replica leads; `None` if that is
 /// disabled.
@@ -52,6 +58,7 @@ pub(super) fn subsystem(
         template: Arc::new(template(gateways, bootstrap, settings)?),
         translation: super::translation(settings),
         controllers: settings.status.controllers,
+        istio_class: gateways.istio_class,
         shared: shared.clone(),
     };
     let lease = settings.sources.revision.name_of(LEASE);
@@ -80,6 +87,7 @@ struct GatewayWork {
     template: Arc<GatewayTemplate>,
     translation: TranslationSettings,
     controllers: Controllers,
+    istio_class: bool,
     shared: Arc<Shared>,
 }
 
@@ -91,12 +99,13 @@ impl GatewayWork {
             let (sender, desired) = watch::channel(None);
             let mut term = leadership.clone();
             let leads = leadership.clone();
-            let makes_class = self.controllers.names().contains(&CONTROLLERS[1]);
+            let pilotfish = self.controllers.names().contains(&CONTROLLERS[1]);
             let writer = GatewayWriter::new(
                 self.client.clone(),
                 self.template.clone(),
                 Arc::new(move || leads.until()),
-                makes_class,
+                Classes { pilotfish, istio: self.istio_class },
+                reporter(&self.shared),
             );
             let book = GatewayTranslator::new(self.translation.clone(), self.controllers);
             tokio::select! {
@@ -104,8 +113,32 @@ impl GatewayWork {
                 () = writer.run(desired) => {}
                 ended = follow(&self.shared, book, &sender) => return ended,
             }
+            // The replica that leads now reports them.
+            self.shared.remove_problems(SOURCE);
         }
     }
+}
+
+/// Reports Gateways whose objects cannot be made, as warnings: they are served where Pods of theirs run.
+fn reporter(shared: &Arc<Shared>) -> ReportProblems {
+    let shared = shared.clone();
+    Arc::new(move |problems| {
+        let report = |(key, reason): (&ObjectKey, &String)| ProblemReport {
+            severity: Severity::Warning,
+            file: SOURCE.into(),
+            document: 0,
+            line: 0,
+            object: Some(key.clone()),
+            revision: None,
+            path: String::new(),
+            message: format!("its Deployment and Service cannot be made: {reason}"),
+            count: None,
+            hint: None,
+            effective: Effective::Written,
+        };
+        let reports = problems.iter().map(report).collect();
+        shared.set_problems(SOURCE, &Arc::new(SourceProblems { reports, ..SourceProblems::default() }));
+    })
 }
 
 /// Publishes the Gateways that change with each world. Returns only on a failure.

@@ -4,11 +4,13 @@ use super::check::Check;
 use super::parse;
 use crate::serve::webhooks::{Sidecars, WebhookSettings};
 use clap::Args;
+use pilotfish_config::status::{CONTROLLERS, Controllers};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const DEPLOYMENTS: &str = "--gateway-deployments";
+const ISTIO_CLASS: &str = "--gateway-istio-class";
 
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 #[command(next_help_heading = "Gateways")]
@@ -19,6 +21,11 @@ pub(crate) struct GatewayArgs {
     /// [default: off]
     #[arg(long, env = "PILOTFISH_GATEWAY_DEPLOYMENTS", value_name = "MODE")]
     pub(crate) gateway_deployments: Option<String>,
+    /// Whether Pilotfish stands in for an istiod that is gone, with --gateway-deployments on: it creates the
+    /// GatewayClass istio if it is missing, and takes over the Deployments and Services that the istiod made for
+    /// Gateways of its controller: on or off [default: off]
+    #[arg(long, env = "PILOTFISH_GATEWAY_ISTIO_CLASS", value_name = "MODE")]
+    pub(crate) gateway_istio_class: Option<String>,
     /// The template of their objects [default: the one in docs/gateway-api.md]
     #[arg(long, env = "PILOTFISH_GATEWAY_TEMPLATE", value_name = "FILE")]
     pub(crate) gateway_template: Option<PathBuf>,
@@ -39,6 +46,8 @@ pub(crate) struct GatewaySettings {
     pub(crate) template: Option<PathBuf>,
     /// Values of the template.
     pub(crate) values: BTreeMap<String, String>,
+    /// True to create the GatewayClass `istio`, and to take over what an istiod made.
+    pub(crate) istio_class: bool,
 }
 
 impl GatewayArgs {
@@ -47,14 +56,24 @@ impl GatewayArgs {
         &self,
         webhooks: Option<&WebhookSettings>,
         token_audience: &str,
+        controllers: Controllers,
         check: &mut Check,
     ) -> Option<GatewaySettings> {
-        let is_on = check.parse(DEPLOYMENTS, self.gateway_deployments.as_deref(), |mode| match mode {
+        let mode = |mode: &str| match mode {
             "on" => Ok(true),
             "off" => Ok(false),
             _ => Err("not one of on and off".into()),
-        });
-        if !is_on.unwrap_or_default() {
+        };
+        let is_on = check.parse(DEPLOYMENTS, self.gateway_deployments.as_deref(), mode).unwrap_or_default();
+        let istio_class = check.parse(ISTIO_CLASS, self.gateway_istio_class.as_deref(), mode);
+        let istio_class = istio_class.unwrap_or_default();
+        if istio_class && !is_on {
+            check.wrong(ISTIO_CLASS, "on", "needs --gateway-deployments on");
+        } else if istio_class && !controllers.names().contains(&CONTROLLERS[0]) {
+            let why = format!("needs {} among --status-controllers", CONTROLLERS[0]);
+            check.wrong(ISTIO_CLASS, "on", &why);
+        }
+        if !is_on {
             return None;
         }
         if let Some(template) = &self.gateway_template {
@@ -73,13 +92,13 @@ impl GatewayArgs {
         if webhooks.sidecars != Sidecars::Plain {
             values.entry("tokenAudience".to_owned()).or_insert_with(|| token_audience.to_owned());
         }
-        Some(GatewaySettings { template: self.gateway_template.clone(), values })
+        Some(GatewaySettings { template: self.gateway_template.clone(), values, istio_class })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ServeArgs, SourceArgs, WebhookArgs};
+    use super::super::{ServeArgs, SourceArgs, StatusArgs, WebhookArgs};
     use super::*;
     use pilotfish_registry::RegistryTable;
 
@@ -110,6 +129,23 @@ mod tests {
         assert_eq!(on.values, BTreeMap::from([("cpu".to_owned(), "1".to_owned())]));
         let on = of(Some("on"), over_tls, &[]).unwrap().unwrap();
         assert_eq!(on.values["tokenAudience"], "istio-ca");
+        let istio = |deployments: Option<&str>, controllers: &[&str]| {
+            let gateways = GatewayArgs {
+                gateway_deployments: deployments.map(str::to_owned),
+                gateway_istio_class: Some("on".into()),
+                ..GatewayArgs::default()
+            };
+            let controllers = controllers.iter().map(|name| (*name).to_owned()).collect();
+            let status = StatusArgs { status_controllers: controllers, ..StatusArgs::default() };
+            let sources = SourceArgs { paths: vec![".".into()], kubernetes: true, ..SourceArgs::default() };
+            let args = ServeArgs { sources, webhooks: webhooks(), gateways, status, ..ServeArgs::default() };
+            let settings = args.check(RegistryTable::default()).map_err(|mistakes| mistakes.to_string())?;
+            Ok::<_, String>(settings.gateways.unwrap().istio_class)
+        };
+        assert_eq!(istio(Some("on"), &[]), Ok(true));
+        assert!(istio(None, &[]).unwrap_err().contains("needs --gateway-deployments on"));
+        let without = istio(Some("on"), &[CONTROLLERS[1]]).unwrap_err();
+        assert!(without.contains("needs istio.io/gateway-controller among"), "{without}");
         for (mode, webhooks, values, expected) in [
             ("on", WebhookArgs::default(), [].as_slice(), "needs --webhook-address"),
             ("auto", webhooks(), &[], "not one of on and off"),

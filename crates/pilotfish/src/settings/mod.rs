@@ -178,7 +178,7 @@ impl ServeArgs {
         registries.settings.allocate_addresses = status.addresses_by_name;
         let webhooks = self.webhooks.check(&sources, &registries, &self.tls, &mut check);
         let audience = self.tls.token_audiences.first().map_or(AUDIENCE, String::as_str);
-        let gateways = self.gateways.check(webhooks.as_ref(), audience, &mut check);
+        let gateways = self.gateways.check(webhooks.as_ref(), audience, status.controllers, &mut check);
         let (has_tls, keeps_ca) = (self.tls.secure_xds_address.is_some(), self.ca.is_kept());
         let has_ca = self.ca.signs_own();
         let kept = match (has_ca, self.webhooks.webhook_address.is_some()) {

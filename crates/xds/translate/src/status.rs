@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::testing::{line, object, yaml};
     use pilotfish_config::gateway_api::HttpRoute;
-    use pilotfish_model::{Update, WorldWriter};
+    use pilotfish_model::{KubernetesAttributes, Port, Protocol, ShardKey, Update, WorldWriter};
 
     const API: &str = "gateway.networking.k8s.io/v1";
 
@@ -161,6 +161,53 @@ mod tests {
         let gone = ObjectKey::new(HttpRoute::KIND, "shop", "a");
         let differs = step(&mut translator, &mut writer, vec![Update::RemoveObject(gone)]);
         assert_eq!(differs, ["HTTPRoute shop/a gone", "Gateway shop/gw"]);
+    }
+
+    /// Each step of a load balancer that comes up changes the status of its Gateway once; everything else, not.
+    #[test]
+    fn a_gateway_that_comes_up_is_written_once_for_each_step() {
+        let mut translator =
+            StatusTranslator::new(TranslationSettings::default(), "Kubernetes".into(), Controllers::Both);
+        let mut writer = WorldWriter::new();
+        let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
+        let service = |address: &[&str], node_local: bool| {
+            let addresses: Arc<[Arc<str>]> = address.iter().map(|address| Arc::from(*address)).collect();
+            let known = (!addresses.is_empty()).then(|| ("Kubernetes".into(), addresses));
+            crate::testing::service("gw-istio", "shop").with(|service| {
+                service.ports = Arc::from([Port {
+                    number: 80,
+                    name: "http".into(),
+                    protocol: Protocol::Http,
+                    target_port: None,
+                }]);
+                service.kubernetes = Some(Arc::new(KubernetesAttributes {
+                    service_type: "LoadBalancer".into(),
+                    external_addresses: known.into_iter().collect(),
+                    node_local,
+                    ..KubernetesAttributes::default()
+                }));
+            })
+        };
+        let endpoints = |addresses: &[&str]| {
+            let shard = ShardKey::new(crate::testing::KUBERNETES, "Kubernetes");
+            let all =
+                addresses.iter().map(|address| Arc::new(crate::testing::endpoint(address, 8080, "http")));
+            vec![Update::Endpoints(service(&[], false).key(), shard, all.collect())]
+        };
+        let service = |address: &[&str], node_local| vec![service(address, node_local).update()];
+        for (what, updates, writes) in [
+            ("the Gateway", yaml(&line(API, "Gateway", "shop", "gw", listener)), 1),
+            ("a Service without endpoints", service(&[], false), 1),
+            ("another traffic policy", service(&[], true), 0),
+            ("the first endpoint", endpoints(&["10.0.0.1"]), 1),
+            ("another endpoint", endpoints(&["10.0.0.1", "10.0.0.2"]), 0),
+            ("the address", service(&["192.0.2.1"], true), 1),
+            ("a rolling update", endpoints(&["10.0.0.3"]), 0),
+            ("the same again", service(&["192.0.2.1"], false), 0),
+        ] {
+            let found = step(&mut translator, &mut writer, updates);
+            assert_eq!(found, vec!["Gateway shop/gw"; writes], "{what}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn manifest(kind: ManagedKind, gateway: &str, replicas: u32) -> Manifest {
 
 fn desired(gateway: &str, replicas: u32, kinds: &[ManagedKind]) -> (ObjectKey, Desired) {
     let manifests = kinds.iter().map(|kind| manifest(*kind, gateway, replicas)).collect();
-    (key(gateway), Desired { uid: format!("uid-{gateway}").into(), manifests })
+    (key(gateway), Desired { uid: format!("uid-{gateway}").into(), replaces_proxy: false, manifests })
 }
 
 const BOTH: &[ManagedKind] = &[ManagedKind::Service, ManagedKind::Deployment];
@@ -154,10 +154,10 @@ fn jobs_know_what_the_gateway_owns() {
     let foreign = json!({"metadata": {"labels": {GATEWAY_NAME: "a"}, "ownerReferences": [{"uid": "other"}]}});
     case.planner.observed(id(ManagedKind::Service, "a"), Some(foreign), case.now);
     let own = manifest(ManagedKind::Deployment, "a", 1);
-    case.planner.observed(own.id.clone(), Some(own.body), case.now);
+    case.planner.observed(own.id.clone(), Some(own.body.clone()), case.now);
     case.set([desired("a", 1, BOTH)]);
     let job = case.job_within(Duration::from_secs(1)).unwrap();
-    assert_eq!(job.owned, BTreeSet::from([id(ManagedKind::Deployment, "a")]));
+    assert_eq!(job.owned, BTreeMap::from([(own.id, own.body)]));
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn world(objects: &[(&str, i64)]) -> Arc<World> {
 }
 
 fn status(message: &str) -> Option<Arc<Status>> {
-    Some(Arc::new(Status::Class(vec![Condition::good("Accepted", "Accepted", message)])))
+    let conditions = vec![Condition::good("Accepted", "Accepted", message)];
+    Some(Arc::new(Status::Class { conditions, features: &[] }))
 }
 
 fn stored(version: u32, generation: i64, status: Value) -> Stored {

@@ -76,7 +76,11 @@ impl Controllers {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
     /// Status of a GatewayClass.
-    Class(Vec<Condition>),
+    Class {
+        conditions: Vec<Condition>,
+        /// Names of the features of the Gateway API that its Gateways have, sorted.
+        features: &'static [&'static str],
+    },
     /// Status of a Gateway.
     Gateway {
         /// Conditions of the Gateway as a whole.
@@ -237,8 +241,10 @@ impl Status {
         let mut status = stored.as_object().cloned().unwrap_or_default();
         let times = Times { generation, now };
         match self {
-            Self::Class(wanted) => {
-                put(&mut status, "conditions", times.conditions(&stored["conditions"], wanted))
+            Self::Class { conditions, features } => {
+                put(&mut status, "conditions", times.conditions(&stored["conditions"], conditions));
+                let features = features.iter().map(|name| json!({"name": name})).collect();
+                put(&mut status, "supportedFeatures", features);
             }
             Self::Gateway { conditions, addresses, listeners, attached_sets } => {
                 times.put_listeners(&mut status, stored, conditions, listeners);

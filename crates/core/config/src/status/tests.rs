@@ -28,9 +28,21 @@ fn stored(status: &str, reason: &str, message: &str, generation: i64) -> Value {
         "observedGeneration": generation, "lastTransitionTime": BEFORE})
 }
 
+fn class(condition: Condition) -> Status {
+    Status::Class { conditions: vec![condition], features: &[] }
+}
+
+#[test]
+fn features_of_a_class_replace_the_stored_ones() {
+    let wanted = Status::Class { conditions: Vec::new(), features: &["Gateway", "HTTPRoute"] };
+    let merged = wanted.merged(&json!({"supportedFeatures": [{"name": "Mesh"}]}), 1, NOW);
+    let features = merged.map(|status| status["supportedFeatures"].clone());
+    assert_eq!(features, Some(json!([{"name": "Gateway"}, {"name": "HTTPRoute"}])));
+}
+
 #[test]
 fn a_condition_keeps_its_time_while_its_status_is_the_same() {
-    let wanted = Status::Class(vec![accepted(true, "fine")]);
+    let wanted = class(accepted(true, "fine"));
     let good = stored("True", "Accepted", "fine", 2);
     let foreign = json!({"type": "SupportedVersion", "status": "True"});
     let time = |value: Option<Value>| value.map(|value| value["conditions"][0]["lastTransitionTime"].clone());
@@ -60,7 +72,8 @@ fn what_was_merged_is_not_merged_again() {
     let address = GatewayAddress { value: "1.2.3.4".into(), ..Default::default() };
     let point = LoadBalancerIngress { ip: "1.2.3.4".into(), ..Default::default() };
     for status in [
-        Status::Class(vec![accepted(true, "fine")]),
+        class(accepted(true, "fine")),
+        Status::Class { conditions: Vec::new(), features: &["Gateway", "HTTPRoute"] },
         Status::Gateway {
             conditions: vec![accepted(true, "fine")],
             addresses: Some(vec![address]),
@@ -212,7 +225,7 @@ fn addresses_of_hosts_are_written_when_others_are_wanted() {
 
 #[test]
 fn a_message_is_no_longer_than_kubernetes_takes() {
-    let wanted = Status::Class(vec![accepted(true, &"ä".repeat(40_000))]);
+    let wanted = class(accepted(true, &"ä".repeat(40_000)));
     let once = wanted.merged(&Value::Null, 1, NOW).expect("it is new");
     assert_eq!(once["conditions"][0]["message"].as_str().map(|text| text.chars().count()), Some(4096));
     assert_eq!(wanted.merged(&once, 1, "later"), None);

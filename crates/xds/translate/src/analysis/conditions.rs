@@ -27,7 +27,7 @@ pub(super) fn check(report: &mut Report<'_, '_>, of: &StatusView) {
 
 fn conditions(status: &Status) -> Vec<(String, &Condition)> {
     match status {
-        Status::Class(conditions) => conditions.iter().map(|one| (String::new(), one)).collect(),
+        Status::Class { conditions, .. } => conditions.iter().map(|one| (String::new(), one)).collect(),
         Status::Gateway { conditions, listeners, .. } | Status::ListenerSet { conditions, listeners } => {
             let own = conditions.iter().map(|one| (String::new(), one));
             let of_listeners = listeners.iter().enumerate().flat_map(|(index, listener)| {

@@ -42,6 +42,8 @@ pub struct ManagedGateway {
     pub service_account: Option<String>,
     /// Address that the load balancer should have.
     pub address: Option<String>,
+    /// True if Pods with another proxy, which an istiod made, get the template's Envoy.
+    pub replaces_proxy: bool,
     /// Changes to the objects: those of the class first. Or the reason why they cannot be used.
     pub overlays: Result<Vec<Overlays>, String>,
 }

@@ -5,7 +5,7 @@ use super::gateways::{controller, is_managed, managed_name};
 use super::owners::owners_of;
 use crate::engine::{Cx, Query};
 use pilotfish_config::gateway_api::{
-    DEFAULTS_FOR_CLASS, Gateway, ManagedGateway, ManagedPort, Overlays, read_overlays,
+    DEFAULTS_FOR_CLASS, Gateway, GatewayClass, ManagedGateway, ManagedPort, Overlays, read_overlays,
 };
 use pilotfish_config::kubernetes::ConfigMap;
 use pilotfish_config::status::Controllers;
@@ -17,9 +17,16 @@ use std::sync::Arc;
 const SERVICE_TYPE: &str = "networking.istio.io/service-type";
 /// Annotation with the name of the ServiceAccount of a Gateway.
 const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
+/// Annotation of a Gateway or its class with the proxy of Pods that an istiod made.
+const PROXY: &str = "gateway.pilotfish.io/proxy";
 /// Prefixes of annotations that are about the Gateway itself.
-const OWN_ANNOTATIONS: [&str; 4] =
-    ["kubectl.kubernetes.io/", "gateway.istio.io/", "networking.istio.io/service-type", "internal.istio.io/"];
+const OWN_ANNOTATIONS: [&str; 5] = [
+    "kubectl.kubernetes.io/",
+    "gateway.istio.io/",
+    "gateway.pilotfish.io/",
+    "networking.istio.io/service-type",
+    "internal.istio.io/",
+];
 /// Ports of Envoy itself, for health checks and statistics: no listener is served there.
 const OWN_PORTS: [u16; 2] = [15021, 15090];
 
@@ -76,6 +83,7 @@ impl Query for Managed {
             service_type: annotation(SERVICE_TYPE),
             service_account: annotation(SERVICE_ACCOUNT),
             address: address.filter(|address| !address.is_empty()),
+            replaces_proxy: replaces_proxy(cx, &object).unwrap_or_default(),
             overlays: parameters(cx, &object),
         }))
     }
@@ -101,28 +109,78 @@ fn ports(cx: &Cx<'_>, gateway: &Typed<Gateway>) -> Vec<ManagedPort> {
     ports
 }
 
-/// Returns the overlays of a Gateway: those of its class, then those of its ConfigMap.
+/// Returns true if the Gateway, or else its class, asks for the template's Envoy in Pods that an istiod made.
 ///
 /// # Errors
-/// If its reference is invalid, or a ConfigMap cannot be used.
+/// If the annotation has another value.
+fn replaces_proxy(cx: &Cx<'_>, gateway: &Typed<Gateway>) -> Result<bool, String> {
+    let class = cx.object::<GatewayClass>(&Namespace::default(), &gateway.spec.gateway_class_name);
+    let own = gateway.meta().annotations.get(PROXY);
+    match own.or_else(|| class.as_ref()?.meta().annotations.get(PROXY)).map(String::as_str) {
+        None => Ok(false),
+        Some("envoy") => Ok(true),
+        Some(other) => Err(format!("annotation {PROXY}: {other:?} is not \"envoy\"")),
+    }
+}
+
+/// Returns the overlays of a Gateway: the defaults of its class, the parameters of the class, then its own.
+///
+/// # Errors
+/// If a reference is invalid, or a ConfigMap cannot be used.
 pub(super) fn parameters(cx: &Cx<'_>, gateway: &Typed<Gateway>) -> Result<Vec<Overlays>, String> {
+    replaces_proxy(cx, gateway)?;
+    let class = &gateway.spec.gateway_class_name;
     let mut all = Vec::new();
-    if let Some(defaults) = class_defaults(cx, &gateway.spec.gateway_class_name) {
+    if let Some(defaults) = class_defaults(cx, class) {
         all.push(overlays(&defaults)?);
+    }
+    if let Some(class) = cx.object::<GatewayClass>(&Namespace::default(), class) {
+        all.extend(parameters_of_class(cx, &class)?);
     }
     let infrastructure = gateway.spec.infrastructure.as_ref();
     if let Some(reference) = infrastructure.and_then(|it| it.parameters_ref.as_ref()) {
-        if (reference.group.as_str(), reference.kind.as_str()) != ("", "ConfigMap") {
-            let kind = &reference.kind;
-            return Err(format!("infrastructure.parametersRef: {kind:?} is no ConfigMap of the core group"));
-        }
-        let (namespace, name) = (gateway.namespace(), reference.name.as_str());
-        let map = cx.object::<ConfigMap>(namespace, name).ok_or_else(|| {
-            format!("infrastructure.parametersRef: there is no ConfigMap {namespace}/{name} that can be read")
-        })?;
-        all.push(overlays(&map)?);
+        let place = "infrastructure.parametersRef";
+        all.push(referenced(
+            cx,
+            (&reference.group, &reference.kind, &reference.name),
+            gateway.namespace(),
+            place,
+        )?);
     }
     Ok(all)
+}
+
+/// Returns the overlays that a class refers to.
+///
+/// # Errors
+/// If the reference is invalid, or the ConfigMap cannot be used.
+pub(super) fn parameters_of_class(
+    cx: &Cx<'_>,
+    class: &Typed<GatewayClass>,
+) -> Result<Option<Overlays>, String> {
+    let Some(reference) = &class.spec.parameters_ref else { return Ok(None) };
+    let place = format!("GatewayClass {}: parametersRef", class.name());
+    let Some(namespace) = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {
+        return Err(format!("{place}: a ConfigMap needs a namespace"));
+    };
+    let namespace = Namespace::from(namespace);
+    referenced(cx, (&reference.group, &reference.kind, &reference.name), &namespace, &place).map(Some)
+}
+
+/// Reads the ConfigMap of a reference: group, kind and name.
+fn referenced(
+    cx: &Cx<'_>,
+    (group, kind, name): (&str, &str, &str),
+    namespace: &Namespace,
+    place: &str,
+) -> Result<Overlays, String> {
+    if (group, kind) != ("", "ConfigMap") {
+        return Err(format!("{place}: {kind:?} is no ConfigMap of the core group"));
+    }
+    let map = cx.object::<ConfigMap>(namespace, name);
+    overlays(
+        &map.ok_or_else(|| format!("{place}: there is no ConfigMap {namespace}/{name} that can be read"))?,
+    )
 }
 
 fn overlays(map: &Typed<ConfigMap>) -> Result<Overlays, String> {
@@ -234,6 +292,52 @@ mod tests {
             let why = managed(&text)[0].overlays.clone().unwrap_err();
             assert!(why.contains(expected), "{why}");
         }
+    }
+
+    fn class(annotations: &str, parameters: &str) -> String {
+        format!(
+            "---\n{{apiVersion: {API}, kind: GatewayClass, metadata: {{name: istio, annotations: {annotations}}}, \
+             spec: {{controllerName: istio.io/gateway-controller, parametersRef: {parameters}}}}}\n"
+        )
+    }
+
+    #[test]
+    fn parameters_of_a_class_come_between_its_defaults_and_the_gateway() {
+        let reference = "{group: '', kind: ConfigMap, name: c, namespace: far}";
+        let label = "gateway.istio.io/defaults-for-class: istio";
+        let defaults = map("istio-system", "d", label, "service: 'spec: {type: NodePort}'");
+        let of_class = map("far", "c", "", "serviceAccount: '{}'");
+        let own = map("shop", "p", "", "deployment: 'spec: {replicas: 2}'");
+        let with_own = gateway(", infrastructure: {parametersRef: {group: '', kind: ConfigMap, name: p}}");
+        let found = managed(&[with_own, class("{}", reference), defaults, of_class, own].concat());
+        let overlays = found[0].overlays.as_ref().unwrap();
+        let keys: Vec<Vec<&str>> = overlays.iter().map(|it| it.keys().copied().collect()).collect();
+        assert_eq!(keys, [vec!["service"], vec!["serviceAccount"], vec!["deployment"]]);
+        for (reference, expected) in [
+            (reference, "GatewayClass istio: parametersRef: there is no ConfigMap far/c"),
+            ("{group: '', kind: ConfigMap, name: c}", "GatewayClass istio: parametersRef: a ConfigMap needs"),
+            ("{group: x, kind: Parameters, name: c, namespace: far}", "is no ConfigMap"),
+        ] {
+            let why = managed(&(gateway("") + &class("{}", reference)))[0].overlays.clone().unwrap_err();
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_gateway_or_its_class_asks_for_another_proxy() {
+        let own = |value: &str| {
+            let annotations =
+                format!("namespace: shop, annotations: {{gateway.pilotfish.io/proxy: {value}}}}}");
+            gateway("").replace("namespace: shop}", &annotations)
+        };
+        let of_class = class("{gateway.pilotfish.io/proxy: envoy}", "null");
+        for (text, expected) in [(gateway(""), false), (own("envoy"), true), (gateway("") + &of_class, true)]
+        {
+            let found = managed(&text);
+            assert_eq!((found[0].replaces_proxy, found[0].annotations.len()), (expected, 0), "{text}");
+        }
+        let why = managed(&(own("nginx") + &of_class))[0].overlays.clone().unwrap_err();
+        assert_eq!(why, "annotation gateway.pilotfish.io/proxy: \"nginx\" is not \"envoy\"");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod attachment;
 mod backend_tls;
 mod backends;
 mod conflicts;
+mod features;
 mod filters;
 mod gateways;
 mod grants;

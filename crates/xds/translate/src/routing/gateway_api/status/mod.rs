@@ -10,7 +10,9 @@ mod tests;
 pub(crate) use routes::partial_loops;
 
 use super::ACCEPTED;
+use super::features::FEATURES;
 use super::gateways::class_controller;
+use super::infrastructure::parameters_of_class;
 use crate::engine::{Cx, Query};
 use pilotfish_config::gateway_api::GatewayClass;
 use pilotfish_config::status::{Condition, Controllers, Status};
@@ -72,5 +74,10 @@ impl Query for ApiStatus {
 fn class(cx: &Cx<'_>, name: &str, of: &StatusView) -> Option<Status> {
     let class = cx.object::<GatewayClass>(&Namespace::default(), name)?;
     class_controller(&class).filter(|controller| of.includes(controller))?;
-    Some(Status::Class(vec![Condition::good(ACCEPTED, "Accepted", "Gateways of this class are served")]))
+    let parameters = of.deploys.then(|| parameters_of_class(cx, &class));
+    let accepted = match parameters {
+        Some(Err(why)) => Condition::bad(ACCEPTED, "InvalidParameters", why),
+        _ => Condition::good(ACCEPTED, "Accepted", "Gateways of this class are served"),
+    };
+    Some(Status::Class { conditions: vec![accepted], features: FEATURES })
 }
