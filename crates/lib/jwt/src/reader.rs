@@ -2,7 +2,7 @@
 
 use crate::issuers::{Issuer, Issuers};
 use crate::keys::KeySet;
-use crate::rules::Keys;
+use crate::rules::{JwtRules, Keys};
 use pilotfish_connect::{DocumentClient, Target, document_address, document_base};
 use pilotfish_runtime::{FileReader, read_regular_text};
 use serde::Deserialize;
@@ -208,7 +208,6 @@ async fn follow(issuer: Arc<Issuer>, source: KeySource) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::JwtRules;
     use crate::verify::Refused;
     use std::time::SystemTime;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
