@@ -366,3 +366,17 @@ fn pages_of_the_sync_are_at_a_port_that_nothing_else_has_by_default() {
     assert!(others.is_superset(&BTreeSet::from([15010, 15014, 15016])), "{others:?}");
     assert!(others.is_disjoint(&own), "{others:?}");
 }
+
+#[test]
+fn environment_variables_are_named_after_their_flags() {
+    let command = <ServeArgs as clap::Args>::augment_args(Command::new("serve"));
+    let wrong: Vec<String> = command
+        .get_arguments()
+        .filter_map(|argument| {
+            let (flag, variable) = (argument.get_long()?, argument.get_env()?.to_str()?);
+            let expected = format!("PILOTFISH_{}", flag.to_uppercase().replace('-', "_"));
+            (variable != expected).then(|| format!("--{flag}: {variable}"))
+        })
+        .collect();
+    assert_eq!(wrong, Vec::<String>::new());
+}
