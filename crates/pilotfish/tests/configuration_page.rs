@@ -2,6 +2,7 @@
 
 use clap::{Arg, Command, CommandFactory};
 use pilotfish::cli::Cli;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -30,9 +31,11 @@ fn page_of_settings_agrees_with_the_flags() {
 
 #[test]
 fn every_setting_has_a_variable_and_a_description() {
-    for arg in serve().get_arguments().filter(|arg| arg.get_long().is_some() && !is_help(arg)) {
+    let (serve, mut variables) = (serve(), BTreeSet::new());
+    for arg in serve.get_arguments().filter(|arg| arg.get_long().is_some() && !is_help(arg)) {
         let name = arg.get_id();
         assert!(arg.get_env().is_some(), "{name} has no environment variable");
+        assert!(variables.insert(arg.get_env()), "{name} has the environment variable of another setting");
         assert!(arg.get_help().is_some(), "{name} has no description");
     }
 }
