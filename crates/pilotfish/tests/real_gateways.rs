@@ -422,6 +422,26 @@ async fn objects_of_an_istiod_are_taken_over_in_place() {
     assert_eq!(names(&pod["volumes"]), ["istio-token"], "{pod:#}");
     assert!(!names(&pod["containers"][0]["env"]).contains(&"CA_ADDR".to_owned()), "{pod:#}");
     assert_eq!(pod["containers"].as_array().unwrap().len(), 1);
+
+    is_rolled_by_no_restart(&server, pilotfish, &after).await;
+}
+
+/// Restarts Pilotfish, as an upgrade that renders the same objects.
+async fn is_rolled_by_no_restart(server: &ApiServer, mut pilotfish: Program, deployment: &Value) {
+    pilotfish.terminate().await;
+    pilotfish.ended().await;
+    // The log is one of both processes.
+    let applied =
+        |pilotfish: &Program| pilotfish.printed().matches("applied the objects of a Gateway").count();
+    let before = applied(&pilotfish);
+    let pilotfish = serve(server, &["--gateway-deployments", "on", "--gateway-istio-class", "on"]);
+    eventually("the objects are applied again", || async {
+        if applied(&pilotfish) > before { Ok(()) } else { Err(pilotfish.printed()) }
+    })
+    .await;
+    let name = deployment["metadata"]["name"].as_str().unwrap();
+    let again = api(server, "apps", "v1", "Deployment").get(name).await.unwrap();
+    assert_eq!(json!(again.metadata.generation), deployment["metadata"]["generation"], "no Pod is replaced");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

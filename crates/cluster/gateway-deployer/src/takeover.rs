@@ -23,8 +23,8 @@ pub(crate) fn has_pods_of_istiod(object: &Value) -> bool {
     of_istiod.into_iter().any(|entry| entry.pointer("/fieldsV1/f:spec/f:template").is_some())
 }
 
-/// Returns `metadata.managedFields` with the fields of an istiod moved to Pilotfish, those of the Pod template
-/// only if it is not kept. `None` if nothing moves.
+/// Returns `metadata.managedFields` with the fields of an istiod moved to Pilotfish, those of the Pod
+/// template only if it is not kept. `None` if nothing moves.
 pub(crate) fn moved(object: &Value, keeps_pods: bool) -> Option<Vec<Value>> {
     let (of_istiod, mut entries): (Vec<Value>, Vec<Value>) =
         managed_fields(object).iter().cloned().partition(|entry| is_applied_by(entry, ISTIOD));

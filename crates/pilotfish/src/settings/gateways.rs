@@ -21,9 +21,9 @@ pub(crate) struct GatewayArgs {
     /// [default: off]
     #[arg(long, env = "PILOTFISH_GATEWAY_DEPLOYMENTS", value_name = "MODE")]
     pub(crate) gateway_deployments: Option<String>,
-    /// Whether Pilotfish stands in for an istiod that is gone, with --gateway-deployments on: it creates the
-    /// GatewayClass istio if it is missing, and takes over the Deployments and Services that the istiod made for
-    /// Gateways of its controller: on or off [default: off]
+    /// Succession of an istiod that is gone, with --gateway-deployments on: creates the GatewayClass istio if
+    /// it is missing, and takes over the Deployments and Services that the istiod made for Gateways of its
+    /// controller: on or off [default: off]
     #[arg(long, env = "PILOTFISH_GATEWAY_ISTIO_CLASS", value_name = "MODE")]
     pub(crate) gateway_istio_class: Option<String>,
     /// The template of their objects [default: the one in docs/gateway-api.md]

@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(differs, ["HTTPRoute shop/a gone", "Gateway shop/gw"]);
     }
 
-    /// Each step of a load balancer that comes up changes the status of its Gateway once; everything else, not.
+    /// Each step of a load balancer that comes up changes the status of its Gateway once.
     #[test]
     fn a_gateway_that_comes_up_is_written_once_for_each_step() {
         let mut translator =

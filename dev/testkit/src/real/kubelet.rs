@@ -27,8 +27,8 @@ pub struct EnvoyPod {
 
 impl EnvoyPod {
     /// Creates the Pod of a Deployment, and starts its container with the user, file systems, kernel
-    /// parameters, environment and arguments that the template asks for. `None` where there is no Envoy and it
-    /// is not required.
+    /// parameters, environment and arguments that the template asks for. `None` where there is no Envoy and
+    /// it is not required.
     ///
     /// # Panics
     /// When the API server refuses the Pod, or the template has a field that this cannot follow. When this
