@@ -7,6 +7,7 @@ use crate::ConsulSettings;
 use crate::checks::Status;
 use crate::service::{Service, Weights};
 use pilotfish_model::Protocol;
+use pilotfish_registration::limits::MAX_LABELS;
 use pilotfish_registration::{
     Health, InstanceView, Record, Registration, RegistrationPort, ServiceKey, is_label,
 };
@@ -160,12 +161,13 @@ fn port(service: &Service, settings: &ConsulSettings) -> RegistrationPort {
     }
 }
 
-/// Returns metadata, and tags `KEY|VALUE`, that can be labels.
+/// Returns metadata, and tags `KEY|VALUE`, that can be labels: as many as there may be, by key.
 fn labels(service: &Service) -> BTreeMap<String, String> {
     let tags = service.tags.iter().filter_map(|tag| tag.split_once(SEPARATOR));
     let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let meta = service.meta.iter().map(|(key, value)| (key.clone(), value.clone()));
-    meta.chain(tags).filter(|(key, value)| is_label(key, value)).collect()
+    let all: BTreeMap<_, _> = meta.chain(tags).filter(|(key, value)| is_label(key, value)).collect();
+    all.into_iter().take(MAX_LABELS).collect()
 }
 
 fn definition_of(record: &Record, settings: &ConsulSettings) -> Option<Registered> {
@@ -243,6 +245,16 @@ pub(crate) mod tests {
         assert_eq!(instance.remove_after, Some(Duration::from_secs(72 * 60 * 60)));
         let port = &instance.ports[0];
         assert_eq!((port.number.get(), &*port.name, &*port.protocol), (8080, "http", "http"));
+    }
+
+    #[test]
+    fn what_is_too_much_for_labels_is_left_out() {
+        let tags: Vec<String> = (0..=MAX_LABELS).rev().map(|number| format!("t{number:02}|v")).collect();
+        let body = serde_json::json!({"Name": "a", "Port": 80, "Tags": tags, "Meta": {"t00": "m"}});
+        let labels = instance(&body.to_string()).labels;
+        let keys: Vec<_> = labels.iter().map(|(key, value)| format!("{key}|{value}")).collect();
+        let expected: Vec<_> = (0..MAX_LABELS).map(|number| format!("t{number:02}|v")).collect();
+        assert_eq!(keys, expected);
     }
 
     #[test]
