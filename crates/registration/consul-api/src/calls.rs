@@ -70,6 +70,7 @@ impl ConsulApi {
         status: Status,
         output: &str,
     ) -> Result<(), Failure> {
+        client.check_ready()?;
         let entry = self.catalog().of_check(&node_of(client), check);
         let entry = entry.ok_or_else(|| unknown_check(check))?;
         if entry.registered.service.ttl_check().is_none_or(|own| own.id != check) {

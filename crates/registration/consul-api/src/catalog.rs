@@ -25,6 +25,8 @@ pub(crate) enum Scope<'a> {
     Checks,
     /// Instances of a service, with their checks.
     Service(&'a str),
+    /// Instances of a service that the client may not read.
+    Unreadable,
 }
 
 /// An instance that clients see.
@@ -79,6 +81,8 @@ pub(crate) struct Catalog {
     /// Copied before a change while a client is answered from it.
     services: Arc<Services>,
     agents: HashMap<String, Agent>,
+    /// Index before the first change.
+    start: u64,
     /// Index of the last change.
     last: u64,
     services_index: u64,
@@ -99,6 +103,7 @@ impl Catalog {
             changes,
             services: Arc::default(),
             agents: HashMap::new(),
+            start,
             last: start,
             services_index: start,
             nodes_index: start,
@@ -150,6 +155,7 @@ impl Catalog {
             Scope::Services => self.services_index,
             Scope::Nodes => self.nodes_index,
             Scope::Checks => self.checks_index,
+            Scope::Unreadable => self.start,
             Scope::Service(name) => self.services.get(name).map_or(self.gone_index, |service| service.index),
         }
     }

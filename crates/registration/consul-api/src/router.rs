@@ -1,6 +1,6 @@
 //! The calls of the API, and the answers to them.
 
-use crate::answer::{self, Headers};
+use crate::answer::{self, Headers, TURN};
 use crate::calls::{ConsulApi, node_of};
 use crate::catalog::{Entry, Scope, ServiceEntry};
 use crate::checks::Status;
@@ -8,10 +8,12 @@ use crate::filter::Filter;
 use crate::forms;
 use crate::path::{Call, NoCall};
 use crate::query::Query;
+use crate::record::service_of;
 use bytes::Bytes;
 use http::Response;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use pilotfish_registration::InstanceKey;
 use pilotfish_registration_server::{
     Adapter, AdapterAnswer, AdapterBody, AdapterClient, Credentials, Failure, Protocol,
 };
@@ -114,12 +116,15 @@ impl ConsulApi {
             _ => Scope::Service(&lower),
         };
         let items = Items::of(call, query)?;
-        self.wait_for(client, query, scope).await?;
+        self.wait_for(client, query, self.permitted(client, scope)).await?;
+        // Again: rules may have changed meanwhile.
+        let scope = self.permitted(client, scope);
         let (services, index) = {
             let catalog = self.catalog();
             (catalog.services(), catalog.index(scope))
         };
         let (readable, is_filtered) = match scope {
+            Scope::Unreadable => (Vec::new(), true),
             Scope::Service(name) => {
                 let found = services.get_key_value(name);
                 select(client, found.map(|(name, found)| (Arc::clone(name), Arc::clone(found))))
@@ -131,33 +136,62 @@ impl ConsulApi {
         };
         let response = match call {
             Call::Services => answer::json(&names(&readable)),
-            Call::Nodes => self.nodes(&readable, items),
-            _ => self.items(readable, items),
+            Call::Nodes => self.nodes(&readable, items).await,
+            _ => self.items(readable, items).await,
         };
         Ok(answer::with_headers(response, Headers { index, is_filtered }))
     }
 
-    fn nodes(&self, readable: &[(Arc<str>, Arc<ServiceEntry>)], items: Items) -> Response<AdapterBody> {
+    /// Returns the scope of a query. A service that the client may not read has one that nothing changes,
+    /// so that a wait does not tell what it does, or whether it exists.
+    fn permitted<'a>(&self, client: &AdapterClient, scope: Scope<'a>) -> Scope<'a> {
+        match scope {
+            Scope::Service(name) => {
+                let namespace = Arc::clone(&self.settings.namespace);
+                let key = InstanceKey::new(namespace, service_of(name), "");
+                if client.may_read(&key) { scope } else { Scope::Unreadable }
+            }
+            _ => scope,
+        }
+    }
+
+    async fn nodes(&self, readable: &[(Arc<str>, Arc<ServiceEntry>)], items: Items) -> Response<AdapterBody> {
         let mut nodes: BTreeMap<String, u64> = BTreeMap::new();
-        for entry in readable.iter().flat_map(|(_, service)| service.instances.values()) {
-            let node = nodes.entry(entry.registered.service.node.clone()).or_insert(entry.created);
-            *node = entry.created.min(*node);
+        let mut seen = 0_usize;
+        for (_, service) in readable {
+            for entry in service.instances.values() {
+                let node = nodes.entry(entry.registered.service.node.clone()).or_insert(entry.created);
+                *node = entry.created.min(*node);
+                seen += 1;
+                if seen.is_multiple_of(TURN) {
+                    tokio::task::yield_now().await;
+                }
+            }
         }
         let settings = self.settings.clone();
         let nodes = nodes.into_iter().map(move |(name, index)| forms::node(&name, index, &settings));
-        answer::list(nodes.filter(move |node| !items.nothing && items.matches(node)))
+        let candidates = nodes.map(move |node| {
+            let is_wanted = !items.nothing && items.matches(&node);
+            if is_wanted { vec![node] } else { Vec::new() }
+        });
+        answer::list(candidates).await
     }
 
-    fn items(&self, readable: Vec<(Arc<str>, Arc<ServiceEntry>)>, items: Items) -> Response<AdapterBody> {
-        let (settings, items) = (self.settings.clone(), Arc::new(items));
+    async fn items(
+        &self,
+        readable: Vec<(Arc<str>, Arc<ServiceEntry>)>,
+        items: Items,
+    ) -> Response<AdapterBody> {
+        let settings = self.settings.clone();
         let entries = readable.into_iter().flat_map(|(_, service)| {
             let entries: Vec<Arc<Entry>> = service.instances.values().cloned().collect();
             entries
         });
-        let chosen = Arc::clone(&items);
-        let entries = entries.filter(move |entry| chosen.wants(entry));
-        answer::list(entries.flat_map(move |entry| {
-            let values: Vec<Value> = match items.form {
+        let candidates = entries.map(move |entry| {
+            if !items.wants(&entry) {
+                return Vec::new();
+            }
+            let mut values: Vec<Value> = match items.form {
                 Form::Health => vec![forms::health(&entry, &settings)],
                 Form::Instance => vec![forms::instance(&entry, &settings)],
                 Form::Check(status) => {
@@ -166,9 +200,10 @@ impl ConsulApi {
                     states.map(|state| forms::check(&entry, state)).collect()
                 }
             };
-            let items = Arc::clone(&items);
-            values.into_iter().filter(move |value| items.matches(value))
-        }))
+            values.retain(|value| items.matches(value));
+            values
+        });
+        answer::list(candidates).await
     }
 }
 

@@ -5,7 +5,8 @@
 use pilotfish_consul_api::{ConsulApi, ConsulSettings};
 use pilotfish_registration::testing::{DOMAIN, MemoryStore, registration};
 use pilotfish_registration::{
-    Caller, Expected, InstanceKey, Register, Registrar, RegistrarSettings, Registration,
+    Caller, Expected, InstanceKey, Register, Registrar, RegistrarSettings, Registration, StoreEvents,
+    store_events,
 };
 use pilotfish_registration_server::{RegistrationServer, ServerSettings, Silent};
 use serde_json::{Value, json};
@@ -59,9 +60,15 @@ impl Server {
 
     async fn with(change: impl FnOnce(&mut ServerSettings)) -> Self {
         let (store, events) = MemoryStore::open();
+        let server = Self::unread(store, events, change);
+        assert!(server.registrar.ready().await);
+        server
+    }
+
+    /// The same before the store was read.
+    fn unread(store: MemoryStore, events: StoreEvents, change: impl FnOnce(&mut ServerSettings)) -> Self {
         let (registrar, driver) = Registrar::new(Arc::new(store), events, RegistrarSettings::default());
         let driver = tokio::spawn(driver.run());
-        assert!(registrar.ready().await);
         let mut settings = ServerSettings::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut settings);
         let api = ConsulApi::new(registrar.clone(), ConsulSettings::default());
@@ -178,6 +185,25 @@ async fn a_service_with_a_ttl_is_critical_until_it_reports_and_after_its_lease()
         let answer = server.put(path, &Value::Null).await;
         assert!(answer.status == 404 && answer.body.starts_with("Unknown"), "{path}: {answer:?}");
     }
+}
+
+/// A client that was told of no service would register it again.
+#[tokio::test]
+async fn calls_before_the_store_was_read_are_to_be_tried_again() {
+    let (store, _) = MemoryStore::open();
+    let (_sender, events) = store_events();
+    let server = Server::unread(store, events, |_| {});
+    for path in [
+        "check/pass/service:web-1",
+        "check/fail/service:web-1",
+        "service/deregister/web-1",
+        "service/maintenance/web-1?enable=true",
+    ] {
+        assert_eq!(server.put(path, &Value::Null).await.status, 503, "{path}");
+    }
+    let update = server.put("check/update/service:web-1", &json!({"Status": "passing"})).await;
+    assert_eq!(update.status, 503);
+    assert_eq!(server.get("health/service/web").await.status, 503);
 }
 
 #[tokio::test]
@@ -457,6 +483,19 @@ async fn tokens_of_consul_are_those_of_registration() {
     assert_eq!(seen.json(), json!({"web": ["track|blue", "v1"]}), "what it may read");
     assert!(seen.head.contains("x-consul-results-filtered-by-acls: true"), "{seen:?}");
 
+    // A service that a client may not read is as one that does not exist.
+    let ask = async |query: &str| {
+        server.send("GET", &format!("/v1/health/service/web{query}"), &token(cart), "").await
+    };
+    let unseen = ask("").await;
+    assert_eq!((unseen.status, unseen.json()), (200, json!([])));
+    assert!(unseen.head.contains("x-consul-results-filtered-by-acls: true"), "{unseen:?}");
+    let none = server.send("GET", "/v1/health/service/none", &token(cart), "").await;
+    assert_eq!((none.index(), none.json()), (unseen.index(), json!([])));
+    assert!(none.head.contains("x-consul-results-filtered-by-acls: true"), "{none:?}");
+    let waited = ask(&format!("?index={}&wait=10ms", unseen.index())).await;
+    assert_eq!(waited.index(), unseen.index());
+
     // The service of another identity is not changed, though it has the same agent.
     for path in
         ["service/deregister/web-1", "check/fail/service:web-1", "service/maintenance/web-1?enable=true"]
@@ -470,4 +509,5 @@ async fn tokens_of_consul_are_those_of_registration() {
     assert_eq!(seen.json(), json!([]), "nodes of services that it may not read");
     let deregister = "/v1/agent/service/deregister/web-1";
     assert_eq!(server.send("PUT", deregister, &token(shop), "").await.status, 200);
+    assert_eq!(ask("").await.index(), unseen.index(), "its changes are not seen");
 }
