@@ -309,12 +309,18 @@ mod tests {
         // {"alg":"EdDSA","kid":"a"}, and {"iss":"a","exp":1}: the signature is wrong if there are keys.
         let token = "eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.eyJpc3MiOiJhIiwiZXhwIjoxfQ.AAAA";
         let verified = || issuers.verify(token, SystemTime::now()).unwrap_err();
+        let keys_are_read = async || {
+            let reading = async {
+                while verified() == Refused::NoKeys {
+                    sleep(Duration::from_millis(100)).await;
+                }
+            };
+            timeout(Duration::from_secs(30), reading).await.unwrap();
+        };
         assert_eq!(verified(), Refused::NoKeys);
         std::fs::write(&file, KEYS).unwrap();
         let running = tokio::spawn(KeyReader::new(issuers.clone()).unwrap().run());
-        while verified() == Refused::NoKeys {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        keys_are_read().await;
         assert_eq!(verified(), Refused::Signature);
         std::fs::remove_file(&file).unwrap();
         tokio::time::sleep(10 * FILE_INTERVAL).await;
@@ -331,9 +337,7 @@ mod tests {
         replace(&rules.replace("keys.json", "other.json")).unwrap();
         assert_eq!(verified(), Refused::NoKeys);
         std::fs::write(&other, KEYS).unwrap();
-        while verified() == Refused::NoKeys {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        keys_are_read().await;
         replace("jwtRules: []").unwrap();
         assert_eq!(verified(), Refused::Issuer("a".to_owned()));
         running.abort();
