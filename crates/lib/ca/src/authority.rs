@@ -249,6 +249,24 @@ impl Authority {
         self.signing == other.signing && self.chain == other.chain
     }
 
+    /// True if a certificate of one, roots included, is for the same key as a certificate of the other:
+    /// what one has signed may then be valid with the roots of the other.
+    #[must_use]
+    pub fn shares_key_with(&self, other: &Self) -> bool {
+        match (self.keys(), other.keys()) {
+            (Ok(keys), Ok(others)) => !keys.is_disjoint(&others),
+            // One that cannot be parsed may be for any key.
+            _ => true,
+        }
+    }
+
+    /// Returns the public keys of all certificates.
+    fn keys(&self) -> Result<BTreeSet<Vec<u8>>, String> {
+        let all = [&self.signing].into_iter().chain(&self.chain).chain(&self.roots);
+        let key = |parsed: X509Certificate<'_>| parsed.public_key().subject_public_key.data.to_vec();
+        all.map(|certificate| parse(certificate).map(key)).collect()
+    }
+
     /// Returns the expiry of the certificate that signs.
     #[must_use]
     pub fn expires(&self) -> SystemTime {

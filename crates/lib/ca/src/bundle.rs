@@ -7,13 +7,15 @@ use std::time::Duration;
 
 /// Use of keys that verify certificates (SPIFFE Trust Domain and Bundle, section 4.2.2).
 const X509_SVID: &str = "x509-svid";
+/// Known types of keys; those of others are ignored (section 4.2.1).
+const KEY_TYPES: [&str; 3] = ["EC", "RSA", "OKP"];
 /// Maximum number of authorities of a trust domain: each is sent to all proxies.
 const MOST: usize = 64;
 
 /// Authorities of a trust domain, as its bundle endpoint publishes them (SPIFFE Trust Domain and Bundle).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpiffeBundle {
-    /// Roots in PEM.
+    /// Roots in PEM; empty if all are revoked (section 4.1.3).
     pub roots: String,
     /// Interval at which the bundle should be read again, if it has one.
     pub refresh_hint: Option<Duration>,
@@ -27,6 +29,8 @@ struct Document {
 
 #[derive(Deserialize)]
 struct Key {
+    #[serde(default)]
+    kty: String,
     #[serde(rename = "use", default)]
     usage: String,
     #[serde(default)]
@@ -34,15 +38,16 @@ struct Key {
 }
 
 impl SpiffeBundle {
-    /// Parses a bundle (JSON). Keys for other uses than certificates are left out.
+    /// Parses a bundle (JSON). Keys for other uses than certificates, or of unknown types, are left out.
     ///
     /// # Errors
-    /// When it is malformed, or has no authority or too many of them.
+    /// When it is malformed, or has too many authorities.
     pub fn parse(text: &[u8]) -> Result<Self, BundleError> {
         let Document { keys, spiffe_refresh_hint } =
             serde_json::from_slice(text).map_err(|_| BundleError::Form)?;
         let mut certificates = Vec::new();
-        for (index, key) in keys.iter().enumerate().filter(|(_, key)| key.usage == X509_SVID) {
+        let is_authority = |key: &Key| key.usage == X509_SVID && KEY_TYPES.contains(&key.kty.as_str());
+        for (index, key) in keys.iter().enumerate().filter(|(_, key)| is_authority(key)) {
             let [der] = key.x5c.as_slice() else { return Err(BundleError::Certificate(index)) };
             let is_base64 = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=');
             if !der.bytes().all(is_base64) {
@@ -51,10 +56,8 @@ impl SpiffeBundle {
             certificates
                 .push((index, format!("-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n")));
         }
-        match certificates.len() {
-            0 => return Err(BundleError::NoAuthority),
-            found if found > MOST => return Err(BundleError::TooMany { found, limit: MOST }),
-            _ => {}
+        if certificates.len() > MOST {
+            return Err(BundleError::TooMany { found: certificates.len(), limit: MOST });
         }
         let (roots, unusable) = join_roots(certificates.iter().map(|(_, pem)| pem.as_str()));
         let unusable = unusable.first().and_then(|position| certificates.get(*position));
@@ -112,10 +115,13 @@ mod tests {
         let read = SpiffeBundle::parse(bundle.to_string().as_bytes()).unwrap();
         assert_eq!(read.roots, roots.concat());
         assert_eq!(read.refresh_hint, Some(Duration::from_secs(600)));
+        let unknown = json!({"kty": "new", "use": X509_SVID});
+        for keys in [json!([]), json!([jwt, unknown])] {
+            let read = SpiffeBundle::parse(json!({"keys": keys}).to_string().as_bytes()).unwrap();
+            assert_eq!(read.roots, "", "all are revoked: {keys}");
+        }
         let many: Vec<_> = (0..=MOST).map(|_| one.clone()).collect();
         for (bundle, error) in [
-            (json!({"keys": []}), BundleError::NoAuthority),
-            (json!({"keys": [jwt]}), BundleError::NoAuthority),
             (json!({"keys": many}), BundleError::TooMany { found: MOST + 1, limit: MOST }),
             (json!({"keys": [jwt, twice]}), BundleError::Certificate(1)),
             (json!({"keys": [one, key(X509_SVID, json!([]))]}), BundleError::Certificate(1)),

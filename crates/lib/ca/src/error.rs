@@ -135,9 +135,6 @@ pub enum BundleError {
     /// It is no JSON document with keys.
     #[error("it is no SPIFFE bundle (a JSON object with `keys`)")]
     Form,
-    /// No key is for certificates.
-    #[error("it has no key with the use x509-svid")]
-    NoAuthority,
     /// Too many keys are for certificates.
     #[error("it has {found} keys with the use x509-svid; at most {limit} are accepted")]
     TooMany { found: usize, limit: usize },

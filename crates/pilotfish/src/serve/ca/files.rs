@@ -187,6 +187,20 @@ impl AuthorityTexts {
         self.revocations.as_ref().map(|lists| lists.path.as_str())
     }
 
+    /// Removes kept lists of revoked certificates if the authority of these texts cannot be used with them,
+    /// and has nothing in common with the one in force, whose certificates they revoke. True if it did.
+    pub(super) fn end_revocations(&mut self, in_force: &Issuer, now: SystemTime) -> bool {
+        if self.authority(now).is_ok() {
+            return false;
+        }
+        let lists = self.revocations.take();
+        let is_other = self.authority(now).is_ok_and(|authority| !authority.shares_key_with(in_force));
+        if !is_other {
+            self.revocations = lists;
+        }
+        is_other
+    }
+
     /// Returns the rotation that is under way.
     pub(super) fn rotation(&self) -> Option<&Rotation> {
         self.rotation.as_ref()

@@ -72,6 +72,15 @@ impl Issuer {
         }
     }
 
+    /// True if what one has signed may be valid with the roots of the other.
+    pub(super) fn shares_key_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Own(authority), Self::Own(other)) => authority.shares_key_with(other),
+            // The keys of an external signer are not known.
+            _ => true,
+        }
+    }
+
     /// Returns the authority with the key.
     ///
     /// # Errors

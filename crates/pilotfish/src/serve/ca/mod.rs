@@ -221,7 +221,11 @@ impl Ca {
     ) {
         let expired = || self.authority.load().check_revocations(now).err().map(|error| error.to_string());
         let is_logged = refused.is_some();
-        let failure = refused.or(missing).or_else(expired);
+        let failure = match (refused, missing) {
+            (Some(refused), Some(missing)) => Some(format!("{refused}; {missing}")),
+            (refused, missing) => refused.or(missing),
+        };
+        let failure = failure.or_else(expired);
         if let Some(reason) = &failure
             && !is_logged
             && self.standing.load().failure.as_ref() != Some(reason)
@@ -277,10 +281,13 @@ impl CaReload {
     /// Puts changed key and certificates in force, and replaces this process's certificate when it is time.
     fn step(&mut self, read: Result<AuthorityTexts>, now: SystemTime) {
         let ca = self.ca.clone();
-        let (read, missing) = self.with_lists(read);
+        let (read, is_kept, missing) = self.with_lists(read, now);
         let outcome = self.state.step(read.map_err(|error| format!("{error:#}")), |texts| {
             let authority = texts.authority(now)?;
-            authority.check_revocations(now)?;
+            // Kept lists are in force, expired or not.
+            if !is_kept {
+                authority.check_revocations(now)?;
+            }
             ca.put_in_force(authority, now)
         });
         match outcome {
@@ -309,15 +316,27 @@ impl CaReload {
         ca.note_state(self.state.in_force(), self.state.failure().map(str::to_owned), missing, now);
     }
 
-    /// Keeps the lists of revoked certificates in force if the texts have none. Returns the reason for
-    /// operators when that has lasted for two polls, because files may be written in place.
-    fn with_lists(&mut self, read: Result<AuthorityTexts>) -> (Result<AuthorityTexts>, Option<String>) {
-        let Ok(mut texts) = read else { return (read, None) };
-        let kept = texts.keep_revocations(self.state.in_force()).map(|path| {
+    /// Keeps the lists of revoked certificates in force if the texts have none, and returns whether it did.
+    /// Also returns the reason for operators when that has lasted for two polls, because files may be written
+    /// in place.
+    fn with_lists(
+        &mut self,
+        read: Result<AuthorityTexts>,
+        now: SystemTime,
+    ) -> (Result<AuthorityTexts>, bool, Option<String>) {
+        let Ok(mut texts) = read else { return (read, false, None) };
+        let mut kept = texts.keep_revocations(self.state.in_force()).map(|path| {
             format!("{path} is missing: a list without entries, or a restart, ends the revocations")
         });
-        self.without_lists = if kept.is_some() { self.without_lists.saturating_add(1) } else { 0 };
-        (Ok(texts), kept.filter(|_| self.without_lists > 1))
+        if kept.is_some()
+            && texts != *self.state.in_force()
+            && texts.end_revocations(&self.ca.authority.load(), now)
+        {
+            kept = None;
+        }
+        let is_kept = kept.is_some();
+        self.without_lists = if is_kept { self.without_lists.saturating_add(1) } else { 0 };
+        (Ok(texts), is_kept, kept.filter(|_| self.without_lists > 1))
     }
 }
 

@@ -33,7 +33,7 @@ use prost::Message;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -54,6 +54,8 @@ pub(crate) struct WorkloadSecrets {
     /// Places of identities in front of the external signer.
     places: KeyedSemaphore<Arc<str>>,
     log: LogLimit,
+    /// The warning that authorities of other meshes need lists of revoked certificates as well.
+    warning_of_lists: Once,
 }
 
 /// Clients that have read a Secret.
@@ -201,6 +203,7 @@ impl WorkloadSecrets {
             entered: Notify::new(),
             places: KeyedSemaphore::new(OF_IDENTITY),
             log: LogLimit::default(),
+            warning_of_lists: Once::new(),
         }
     }
 
@@ -386,7 +389,17 @@ impl WorkloadSecrets {
     }
 
     fn follow_roots(&self, roots: &mut Roots, authority: &Arc<Issuer>) -> bool {
-        roots.follow(authority, &self.service.shared.world(), &self.service.ca().bundles().current())
+        let bundles = self.service.ca().bundles().current();
+        let has_changed = roots.follow(authority, &self.service.shared.world(), &bundles);
+        if has_changed && authority.revocations_pem().is_some() && !roots.further.is_empty() {
+            self.warning_of_lists.call_once(|| {
+                tracing::warn!(
+                    "MeshConfig caCertificates: stock Envoys refuse certificates of authorities of other \
+                     meshes that have no list in ca-crl.pem"
+                );
+            });
+        }
+        has_changed
     }
 
     fn enter(&self) -> u64 {
@@ -433,6 +446,10 @@ impl WorkloadSecrets {
         let mut clients = self.clients.lock();
         if let Some(entry) = clients.by_number.remove(&number) {
             clients.queue.remove(&entry, number);
+        }
+        // Without clients, they are not followed.
+        if clients.by_number.is_empty() {
+            clients.roots = Roots::default();
         }
     }
 }

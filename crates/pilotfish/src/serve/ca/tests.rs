@@ -271,6 +271,11 @@ async fn lists_that_are_removed_stay_in_force_until_a_restart() {
     step(&mut reload, now).await;
     assert!(ca.roots_pem().ends_with(&further));
     assert_eq!(ca.trusted_pem().1.as_deref(), Some(&*good));
+    // Also when these have expired.
+    fs::write(folder.path().join("root-cert.pem"), &made.certificate).unwrap();
+    step(&mut reload, now + Duration::from_secs(40 * 366 * 86_400)).await;
+    assert!(!ca.roots_pem().contains(&further));
+    assert_eq!(ca.trusted_pem().1.as_deref(), Some(&*good));
     fs::write(&path, &later).unwrap();
     step(&mut reload, now).await;
     assert_eq!(ca.trusted_pem().1.as_deref(), Some(&*later));
@@ -278,6 +283,44 @@ async fn lists_that_are_removed_stay_in_force_until_a_restart() {
     fs::remove_file(&path).unwrap();
     let (ca, _) = open_with(&source, folder.path(), &metrics).await.unwrap();
     assert_eq!(ca.trusted_pem().1, None);
+}
+
+#[tokio::test]
+async fn lists_that_are_removed_end_with_the_keys_of_their_authority() {
+    let (folder, metrics) = (tempfile::tempdir().unwrap(), Arc::new(Metrics::new("test").unwrap()));
+    let (made, [good, _]) = with_lists([2060, 2070]);
+    write(&folder, &made);
+    let lists = folder.path().join("ca-crl.pem");
+    fs::write(&lists, &good).unwrap();
+    let source = format!("files={}", folder.path().display());
+    let (ca, mut reload) = open_with(&source, folder.path(), &metrics).await.unwrap();
+    fs::remove_file(&lists).unwrap();
+    let now = SystemTime::now();
+    let other = SelfSigned::create(now).unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "renamed");
+    let certificate = params.self_signed(&KeyPair::from_pem(&made.key).unwrap()).unwrap().pem();
+    let renamed = SelfSigned { certificate, key: made.key.clone() };
+    let roots = folder.path().join("root-cert.pem");
+    // The root stays a root, or its key.
+    for (new, further) in [(&other, made.certificate.as_str()), (&renamed, "")] {
+        write(&folder, new);
+        fs::write(&roots, new.certificate.clone() + further).unwrap();
+        for _ in 0..2 {
+            step(&mut reload, now).await;
+        }
+        let failure = ca.view().failure.unwrap();
+        for part in ["do not verify with the revocation lists", "ca-crl.pem is missing"] {
+            assert!(failure.contains(part), "{failure}");
+        }
+        assert_eq!(ca.trusted_pem().1.as_deref(), Some(&*good));
+    }
+    write(&folder, &other);
+    fs::write(&roots, &other.certificate).unwrap();
+    step(&mut reload, now).await;
+    assert_eq!(ca.trusted_pem(), (other.certificate, None));
+    assert_eq!((ca.view().failure, ca.metrics.ca.files_refused.get()), (None, 0));
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) type Bundles = BTreeMap<String, Bundle>;
 /// State of one address after the first try to read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bundle {
-    /// Roots of the last successful read, in PEM.
+    /// Roots of the last successful read, in PEM; empty if all are revoked.
     roots: Option<Arc<str>>,
     is_failing: bool,
 }
@@ -62,7 +62,7 @@ impl FurtherRoots {
                 let text = match (&data.pem, &data.spiffe_bundle_url) {
                     (Some(pem), _) => Some(Arc::from(pem.as_str())),
                     (None, Some(address)) if followed.contains(address.as_str()) => {
-                        bundles.get(address)?.roots.clone()
+                        bundles.get(address)?.roots.clone().filter(|text| !text.is_empty())
                     }
                     (None, Some(_)) => {
                         found.left_out.push(index);
@@ -71,15 +71,21 @@ impl FurtherRoots {
                     (None, None) => None,
                 };
                 let Some(text) = text else { continue };
-                size += text.len();
-                if size > LARGEST {
+                let after = size + text.len();
+                if after > LARGEST {
                     found.left_out.push(index);
                 } else {
+                    size = after;
                     found.texts.push((index, text));
                 }
             }
             Some(found)
         })
+    }
+
+    /// True if there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.texts.is_empty()
     }
 
     /// Joins them to the roots of the authority. Also returns the positions in `caCertificates` that cannot

@@ -265,7 +265,14 @@ async fn roots_of_the_mesh_are_sent_with_those_of_the_authority() {
     assert!(envoy.next().is_none());
     set(json!([]));
     plane.secrets.follow_authority(now);
-    assert_eq!(envoy.next().unwrap().roots, Some(own));
+    assert_eq!(envoy.next().unwrap().roots, Some(own.clone()));
+    // A proxy that is the first again is sent the roots of its time.
+    drop(envoy);
+    set(json!([{"pem": other}]));
+    let envoy = plane.connect(&[WEB]);
+    assert!(envoy.next().is_none());
+    assert_eq!(plane.make_until(Instant::now()), 1);
+    assert_eq!(envoy.next().unwrap().roots, Some(format!("{own}{other}")));
 }
 
 #[tokio::test]

@@ -50,20 +50,25 @@ async fn endpoint(answer: Arc<Mutex<String>>) -> String {
 #[test]
 fn roots_of_the_mesh_follow_those_of_the_authority() {
     let [own, one, other, read] = [(); 4].map(|()| root());
-    let (first, second) = ("https://a.test/", "https://b.test/");
+    let (first, second, third) = ("https://a.test/", "https://b.test/", "https://c.test/");
     let of = |authorities: Value, bundles: &Bundles| {
         FurtherRoots::of(&world(authorities), bundles).map(|further| further.joined(&own))
     };
     let succeeded = Bundle { roots: Some(read.as_str().into()), is_failing: false };
     let failed = Bundle { roots: None, is_failing: true };
-    let bundles = Bundles::from([(first.to_owned(), succeeded), (second.to_owned(), failed)]);
-    let all = json!([{"pem": one}, {"pem": "odd"}, url(first), {"pem": other}, url(second), {}]);
+    let revoked = Bundle { roots: Some("".into()), is_failing: false };
+    let bundles = [(first, succeeded), (second, failed), (third, revoked)];
+    let bundles: Bundles = bundles.map(|(address, bundle)| (address.to_owned(), bundle)).into();
+    let (read_in, failing, without) = (url(first), url(second), url(third));
+    let all = json!([{"pem": one}, {"pem": "odd"}, read_in, {"pem": other}, failing, without, {}]);
     assert_eq!(of(all, &bundles), Some((format!("{own}{one}{read}{other}"), vec![1])));
     assert_eq!(of(json!([{"pem": own}]), &bundles), Some((own.clone(), vec![])), "each root once");
-    assert_eq!(of(json!([{"pem": one}, url("https://c.test/")]), &bundles), None, "not read yet");
+    assert_eq!(of(json!([{"pem": one}, url("https://d.test/")]), &bundles), None, "not read yet");
     let large = format!("{one}{}", " ".repeat(LARGEST - one.len()));
-    let large = json!([{"pem": large}, {"pem": other}]);
-    assert_eq!(of(large, &bundles), Some((format!("{own}{one}"), vec![1])));
+    let full = json!([{"pem": large}, {"pem": other}]);
+    assert_eq!(of(full, &bundles), Some((format!("{own}{one}"), vec![1])));
+    let between = json!([{"pem": one}, {"pem": large}, {"pem": other}]);
+    assert_eq!(of(between, &bundles), Some((format!("{own}{one}{other}"), vec![1])));
 }
 
 #[test]
@@ -109,7 +114,9 @@ async fn bundle_that_cannot_be_read_any_more_stays_in_force_until_its_address_go
     read(&is(address.clone(), one, true)).await;
     assert_eq!(metrics.ca.bundles_failing.get(), 2);
     *answer.lock() = bundle(&[&other]);
-    read(&is(address, other, false)).await;
+    read(&is(address.clone(), other, false)).await;
+    *answer.lock() = bundle(&[]);
+    read(&is(address, String::new(), false)).await;
     set(&mut scene, json!([]));
     shared.publish(scene.world());
     read(&|bundles| bundles.is_empty()).await;
