@@ -282,6 +282,22 @@ async fn deregistered_instance_loses_its_traffic_while_the_store_cannot_write() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_instance_keeps_its_traffic_until_the_store_records_a_removal_that_has_to_be() {
+    let running = running(RegistrarSettings::default()).await;
+    running.register(instance("a")).await.expect("registered");
+    let remove = async || {
+        let request = Deregister { key: key("a"), expected: Expected::Any, drain: None };
+        running.registrar.deregister_recorded(&caller("owner"), vec![request]).await.remove(0)
+    };
+    running.store.set_trouble(Some(WriteError::Unavailable("no route".to_owned())));
+    assert_eq!(remove().await, Err(RegistrarError::Unavailable("no route".to_owned())));
+    assert_eq!((running.health("a"), running.registrar.stats().withdrawn), (Some(Health::Healthy), 0));
+    running.store.set_trouble(None);
+    assert!(matches!(remove().await, Ok(Deregistered::Removed { .. })));
+    assert_eq!(running.health("a"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn bytes_of_an_owner_are_limited_and_released() {
     let sized = |id: &str, bytes: usize| Instance {
         metadata: [("k".into(), "x".repeat(bytes).into())].into(),

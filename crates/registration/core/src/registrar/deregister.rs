@@ -38,6 +38,8 @@ pub enum Deregistered {
 struct Pending {
     index: usize,
     request: Deregister,
+    /// True if it gets no more requests while the store cannot record its removal.
+    withdraws: bool,
     current: Option<Arc<Record>>,
 }
 
@@ -61,6 +63,25 @@ impl Registrar {
         caller: &Caller,
         batch: Vec<Deregister>,
     ) -> Vec<Result<Deregistered, RegistrarError>> {
+        self.deregister_all(caller, batch, true).await
+    }
+
+    /// Deregisters as [`Self::deregister`], but an instance whose removal the store cannot record stays as it
+    /// is.
+    pub async fn deregister_recorded(
+        &self,
+        caller: &Caller,
+        batch: Vec<Deregister>,
+    ) -> Vec<Result<Deregistered, RegistrarError>> {
+        self.deregister_all(caller, batch, false).await
+    }
+
+    async fn deregister_all(
+        &self,
+        caller: &Caller,
+        batch: Vec<Deregister>,
+        withdraws: bool,
+    ) -> Vec<Result<Deregistered, RegistrarError>> {
         if batch.len() > MAX_BATCH {
             return batch.iter().map(|_| Err(RegistrarError::TooMany)).collect();
         }
@@ -69,8 +90,11 @@ impl Registrar {
         let mut pending: Vec<Pending> = {
             let state = self.shared.state.read();
             let current = |request: &Deregister| state.directory.record(&request.key).cloned();
-            let pending = batch.into_iter().enumerate();
-            pending.map(|(index, request)| Pending { index, current: current(&request), request }).collect()
+            let pending = |(index, request): (usize, Deregister)| {
+                let current = current(&request);
+                Pending { index, request, withdraws, current }
+            };
+            batch.into_iter().enumerate().map(pending).collect()
         };
         let mut reached = 0;
         for round in 1.. {
@@ -131,7 +155,7 @@ impl Registrar {
                     continue;
                 }
                 Err(error) => Err(match outcome {
-                    Outcome::Removed(before) if error.is_temporary() => {
+                    Outcome::Removed(before) if item.withdraws && error.is_temporary() => {
                         self.shared.state.write().withdraw(&item.request.key, before);
                         RegistrarError::Withdrawn(error.to_string())
                     }
