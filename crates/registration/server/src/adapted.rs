@@ -72,12 +72,18 @@ impl Requests {
         let body = LimitedBody::new(body, Part::Whole, bytes, time, Arc::clone(&held));
         let read = async || Ok::<_, Failure>(body.collect().await?.to_bytes());
         let (who, body) = match adapter.credentials(parts, None) {
-            Credentials::InBody => {
+            // A certificate identifies the client whatever the body says.
+            Credentials::InBody if peer.certificate.is_err() => {
                 // Before it is read, only the address is known.
-                self.api.take_rate(&Who::anonymous(peer.address.ip()))?;
+                let address = Who::anonymous(peer.address.ip());
+                self.api.take_rate(&address)?;
                 let body = read().await?;
                 let credentials = adapter.credentials(parts, Some(&body));
-                (self.identify_with(peer, &parts.headers, credentials).await?, body)
+                let who = self.identify_with(peer, &parts.headers, credentials).await?;
+                if who.identity != address.identity {
+                    self.api.take_rate(&who)?;
+                }
+                (who, body)
             }
             credentials => {
                 let who = self.identify_with(peer, &parts.headers, credentials).await?;
