@@ -77,7 +77,7 @@ impl Core {
         Ok(key)
     }
 
-    /// Removes an instance; one that is not there is no error, as in Nacos.
+    /// Removes an instance; one that is not there, or is another service's, is no error, as in Nacos.
     pub(crate) async fn deregister(
         &self,
         client: &AdapterClient,
@@ -85,7 +85,11 @@ impl Core {
         place: (&str, u32, &str),
     ) -> Result<InstanceKey, Failure> {
         let key = self.key(client, service, place)?;
-        client.deregister(&key).await?;
+        if client.view(&key).is_some_and(|view| !is_of(&view, service)) {
+            client.check_deregistration(&key)?;
+        } else {
+            client.deregister(&key).await?;
+        }
         Ok(key)
     }
 
@@ -108,18 +112,28 @@ impl Core {
         client.write(&key, build).await.map(|_| ())
     }
 
-    /// Renews a lease. Returns false if the client has to register.
+    /// Renews a lease, or registers the instance that is given if there is none. Returns false if the client
+    /// has to register.
     pub(crate) async fn beat(
         &self,
         client: &AdapterClient,
         service: &ServiceId,
         place: (&str, u32, &str),
+        given: Option<&Given>,
     ) -> Result<bool, Failure> {
         let key = self.key(client, service, place)?;
-        match client.renew(&key).await {
-            Ok(()) => Ok(true),
-            Err(failure) if failure.http_status() == 404 => Ok(false),
-            Err(failure) => Err(failure),
+        let view = client.view(&key);
+        if view.as_ref().is_some_and(|view| !is_of(view, service)) {
+            client.check_registration(&key)?;
+            return Ok(false);
+        }
+        match (client.renew(&key).await, given) {
+            (Ok(()), _) => Ok(true),
+            (Err(failure), _) if failure.http_status() != 404 => Err(failure),
+            (Err(_), Some(given)) if view.is_none() => {
+                self.register(client, service, given).await.map(|_| true)
+            }
+            (Err(_), _) => Ok(false),
         }
     }
 
@@ -191,6 +205,11 @@ fn check_service(current: Option<&InstanceView>, service: &ServiceId) -> Result<
             Err(Failure::invalid(format!("{service} has the host of {known}, which has this instance")))
         }
     }
+}
+
+/// False for an instance of another service of Nacos that has the same host.
+pub(crate) fn is_of(view: &InstanceView, service: &ServiceId) -> bool {
+    service_of(&view.record).is_none_or(|known| **known == *service.to_string())
 }
 
 pub(crate) fn not_found(key: &InstanceKey) -> Failure {

@@ -4,7 +4,7 @@ use crate::record::Given;
 use crate::service::{ServiceId, Wanted};
 use parking_lot::Mutex;
 use pilotfish_registration::{InstanceKey, ServiceKey, ServicesChanged};
-use pilotfish_registration_server::{AdapterClient, Failure};
+use pilotfish_registration_server::{AdapterClient, Failure, WaitPermit};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,10 @@ use tokio::time::Instant;
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 10_000;
 /// Maximum number of subscriptions of all connections.
 pub(crate) const MAX_ALL_SUBSCRIPTIONS: usize = 200_000;
+/// Maximum number of subscriptions of one identity.
+pub(crate) const MAX_OWNER_SUBSCRIPTIONS: usize = MAX_ALL_SUBSCRIPTIONS / 4;
+/// Time until a client has to prove its identity on a new connection.
+const IDENTITY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Renewals within a lease.
 const RENEWALS: u32 = 3;
 
@@ -24,6 +28,8 @@ pub(crate) struct Connections {
     state: Mutex<State>,
     /// Notified when instances of a connection are to be removed.
     pub(crate) wake: Notify,
+    /// Notified when instances of a connection are to be registered again.
+    pub(crate) wake_lost: Notify,
 }
 
 #[derive(Default)]
@@ -32,15 +38,22 @@ struct State {
     subscribers: HashMap<ServiceKey, BTreeSet<(u64, Arc<ServiceId>)>>,
     /// Number of subscriptions.
     subscriptions: usize,
+    /// The same by identity.
+    owners: HashMap<Arc<str>, usize>,
     gone: Vec<Gone>,
+    /// Instances that have no lease any more, by connection.
+    lost: BTreeMap<(u64, InstanceKey), Due>,
 }
 
 /// A connection with a stream.
 struct Connection {
     /// Name of the connection, unique among all servers on the store.
     id: Arc<str>,
+    opened: Instant,
     /// The client that the last message authenticated.
     client: Option<AdapterClient>,
+    /// Place among the streams of the first client.
+    permit: Option<WaitPermit>,
     subscriptions: BTreeMap<Arc<ServiceId>, Subscription>,
     /// Services with a pending push.
     pending: BTreeSet<Arc<ServiceId>>,
@@ -51,6 +64,8 @@ struct Connection {
 struct Subscription {
     key: ServiceKey,
     wanted: Wanted,
+    /// Identity that it counts for.
+    owner: Arc<str>,
 }
 
 /// An instance that a connection keeps.
@@ -94,7 +109,9 @@ impl Connections {
         }
         let connection = Connection {
             id,
+            opened: Instant::now(),
             client: None,
+            permit: None,
             subscriptions: BTreeMap::new(),
             pending: BTreeSet::new(),
             notify: Arc::default(),
@@ -108,9 +125,8 @@ impl Connections {
     pub(crate) fn close(&self, number: u64, removes_instances: bool) {
         let mut state = self.state.lock();
         let Some(connection) = state.open.remove(&number) else { return };
-        state.subscriptions -= connection.subscriptions.len();
-        for (service, Subscription { key, .. }) in connection.subscriptions {
-            state.unsubscribe(&key, &(number, service));
+        for (service, subscription) in connection.subscriptions {
+            state.unsubscribe(&subscription, &(number, service));
         }
         if let (Some(client), true) = (connection.client, removes_instances) {
             let gone = |key| Gone { id: Arc::clone(&connection.id), client: client.clone(), key };
@@ -119,12 +135,33 @@ impl Connections {
         }
     }
 
-    /// Returns the name of a connection that a client of this name uses from now on; `None` if it is unknown.
-    pub(crate) fn used_by(&self, number: u64, client: &AdapterClient) -> Option<Arc<str>> {
+    /// Returns the name of a connection that this client uses from now on.
+    ///
+    /// # Errors
+    /// When the connection is unknown, or the client has too many.
+    pub(crate) fn used_by(&self, number: u64, client: &AdapterClient) -> Result<Arc<str>, Failure> {
         let mut state = self.state.lock();
-        let connection = state.open.get_mut(&number)?;
+        let connection = state.open.get_mut(&number);
+        let connection = connection.ok_or_else(|| Failure::gone("Connection is unregistered."))?;
+        if connection.permit.is_none() {
+            connection.permit = Some(client.wait_permit()?);
+        }
         connection.client = Some(client.clone());
-        Some(Arc::clone(&connection.id))
+        Ok(Arc::clone(&connection.id))
+    }
+
+    /// Returns the client of a connection.
+    pub(crate) fn client(&self, number: u64) -> Option<AdapterClient> {
+        self.state.lock().open.get(&number)?.client.clone()
+    }
+
+    /// True if no client has proved its identity on a connection in time.
+    pub(crate) fn is_unproved(&self, number: u64, now: Instant) -> bool {
+        let is_late = |connection: &Connection| {
+            connection.client.is_none()
+                && now.saturating_duration_since(connection.opened) >= IDENTITY_TIMEOUT
+        };
+        self.state.lock().open.get(&number).is_some_and(is_late)
     }
 
     /// True if the connection has a stream.
@@ -155,9 +192,11 @@ impl Connections {
         }
     }
 
-    /// Forgets an instance that was deregistered, or that another connection keeps now.
-    pub(crate) fn forget(&self, number: u64, key: &InstanceKey) {
-        if let Some(connection) = self.state.lock().open.get_mut(&number) {
+    /// Forgets an instance of a service that was deregistered, or that another connection keeps now.
+    pub(crate) fn forget(&self, number: u64, key: &InstanceKey, service: &ServiceId) {
+        if let Some(connection) = self.state.lock().open.get_mut(&number)
+            && connection.instances.get(key).is_some_and(|kept| *kept.service == *service)
+        {
             connection.instances.remove(key);
         }
     }
@@ -183,25 +222,34 @@ impl Connections {
     pub(crate) fn subscribe(
         &self,
         number: u64,
+        owner: &Arc<str>,
         service: &Arc<ServiceId>,
         key: ServiceKey,
         wanted: Wanted,
     ) -> Result<(), Failure> {
         let mut state = self.state.lock();
-        let all = state.subscriptions;
-        let Some(connection) = state.open.get_mut(&number) else { return Ok(()) };
-        let is_new = !connection.subscriptions.contains_key(service);
-        if is_new && connection.subscriptions.len() >= MAX_SUBSCRIPTIONS {
-            let message = format!("a connection has at most {MAX_SUBSCRIPTIONS} subscriptions");
-            return Err(Failure::beyond("connection-subscriptions", message));
+        let State { open, subscribers, subscriptions, owners, .. } = &mut *state;
+        let Some(connection) = open.get_mut(&number) else { return Ok(()) };
+        let known = connection.subscriptions.get(service).map(|known| Arc::clone(&known.owner));
+        if known.is_none() {
+            let here = connection.subscriptions.len();
+            let own = owners.get(owner).copied().unwrap_or_default();
+            for (limit, who, count, most) in [
+                ("connection-subscriptions", "a connection", here, MAX_SUBSCRIPTIONS),
+                ("owner-subscriptions", "an identity", own, MAX_OWNER_SUBSCRIPTIONS),
+                ("subscriptions", "all connections", *subscriptions, MAX_ALL_SUBSCRIPTIONS),
+            ] {
+                if count >= most {
+                    return Err(Failure::beyond(limit, format!("at most {most} subscriptions of {who}")));
+                }
+            }
+            *subscriptions += 1;
+            *owners.entry(Arc::clone(owner)).or_default() += 1;
         }
-        if is_new && all >= MAX_ALL_SUBSCRIPTIONS {
-            let message = format!("all connections have at most {MAX_ALL_SUBSCRIPTIONS} subscriptions");
-            return Err(Failure::beyond("subscriptions", message));
-        }
-        connection.subscriptions.insert(Arc::clone(service), Subscription { key: key.clone(), wanted });
-        state.subscriptions += usize::from(is_new);
-        state.subscribers.entry(key).or_default().insert((number, Arc::clone(service)));
+        let owner = known.unwrap_or_else(|| Arc::clone(owner));
+        let subscription = Subscription { key: key.clone(), wanted, owner };
+        connection.subscriptions.insert(Arc::clone(service), subscription);
+        subscribers.entry(key).or_default().insert((number, Arc::clone(service)));
         Ok(())
     }
 
@@ -209,9 +257,8 @@ impl Connections {
         let mut state = self.state.lock();
         let Some(connection) = state.open.get_mut(&number) else { return };
         connection.pending.remove(service);
-        let Some(Subscription { key, .. }) = connection.subscriptions.remove(service) else { return };
-        state.subscriptions -= 1;
-        state.unsubscribe(&key, &(number, Arc::clone(service)));
+        let Some(subscription) = connection.subscriptions.remove(service) else { return };
+        state.unsubscribe(&subscription, &(number, Arc::clone(service)));
     }
 
     /// Marks the subscriptions of changed services.
@@ -276,14 +323,33 @@ impl Connections {
     pub(crate) fn take_gone(&self) -> Vec<Gone> {
         std::mem::take(&mut self.state.lock().gone)
     }
+
+    /// Notes that an instance has no lease any more.
+    pub(crate) fn lose(&self, due: Due) {
+        self.state.lock().lost.insert((due.number, due.key.clone()), due);
+        self.wake_lost.notify_one();
+    }
+
+    /// Takes the instances that have no lease any more.
+    pub(crate) fn take_lost(&self) -> Vec<Due> {
+        std::mem::take(&mut self.state.lock().lost).into_values().collect()
+    }
 }
 
 impl State {
-    fn unsubscribe(&mut self, key: &ServiceKey, subscriber: &(u64, Arc<ServiceId>)) {
+    fn unsubscribe(&mut self, subscription: &Subscription, subscriber: &(u64, Arc<ServiceId>)) {
+        let Subscription { key, owner, .. } = subscription;
         if let Some(subscribers) = self.subscribers.get_mut(key) {
             subscribers.remove(subscriber);
             if subscribers.is_empty() {
                 self.subscribers.remove(key);
+            }
+        }
+        self.subscriptions -= 1;
+        if let Some(count) = self.owners.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.owners.remove(owner);
             }
         }
     }
@@ -294,7 +360,7 @@ impl Connection {
         let client = self.client.clone()?;
         loop {
             let service = self.pending.pop_first()?;
-            if let Some(Subscription { key, wanted }) = self.subscriptions.get(&service) {
+            if let Some(Subscription { key, wanted, .. }) = self.subscriptions.get(&service) {
                 return Some(Push { client, key: key.clone(), wanted: wanted.clone(), service });
             }
         }
@@ -318,9 +384,11 @@ mod tests {
     #[test]
     fn the_limits_are_in_the_page_of_limits() {
         let page = include_str!("../../../../docs/limits.md");
-        for (name, value) in
-            [("connection-subscriptions", MAX_SUBSCRIPTIONS), ("subscriptions", MAX_ALL_SUBSCRIPTIONS)]
-        {
+        for (name, value) in [
+            ("connection-subscriptions", MAX_SUBSCRIPTIONS),
+            ("owner-subscriptions", MAX_OWNER_SUBSCRIPTIONS),
+            ("subscriptions", MAX_ALL_SUBSCRIPTIONS),
+        ] {
             let row = format!("| `{name}` | {value} |");
             assert!(page.contains(&row), "no row {row:?}");
         }
@@ -330,10 +398,12 @@ mod tests {
     fn subscriptions_are_limited_and_given_back() {
         let connections = Connections::default();
         assert!(connections.open(1, "a-1".into()) && !connections.open(1, "a-1".into()));
-        let subscribe = |number: u64, name: &str| {
+        let subscribe_as = |owner: &str, number: u64, name: &str| {
             let service = Arc::new(ServiceId::read("", "", name).unwrap());
-            connections.subscribe(number, &service, ServiceKey::new("n", name), Wanted::default())
+            let key = ServiceKey::new("n", name);
+            connections.subscribe(number, &owner.into(), &service, key, Wanted::default())
         };
+        let subscribe = |number: u64, name: &str| subscribe_as("o", number, name);
         for number in 0..MAX_SUBSCRIPTIONS {
             subscribe(1, &format!("s{number}")).unwrap();
         }
@@ -342,8 +412,31 @@ mod tests {
         assert_eq!((error.http_status(), connections.state.lock().subscriptions), (429, MAX_SUBSCRIPTIONS));
         connections.unsubscribe(1, &Arc::new(ServiceId::read("", "", "s0").unwrap()));
         assert!(subscribe(1, "more").is_ok());
+
+        assert!(connections.open(2, "a-2".into()));
+        let set = |count| connections.state.lock().owners.insert("p".into(), count);
+        set(MAX_OWNER_SUBSCRIPTIONS);
+        let error = subscribe_as("p", 2, "more").unwrap_err();
+        assert!(error.http_status() == 429 && error.message().ends_with("an identity"), "{error:?}");
+        assert!(subscribe(2, "more").is_ok(), "another identity has its own");
+        assert!(subscribe_as("p", 2, "more").is_ok(), "it counts for the other one");
+        set(0);
+        assert!(subscribe_as("p", 2, "most").is_ok());
         connections.close(1, true);
+        connections.close(2, true);
         let state = connections.state.lock();
         assert!(state.subscriptions == 0 && state.subscribers.is_empty() && state.open.is_empty());
+        assert!(state.owners.is_empty(), "{:?}", state.owners);
+    }
+
+    #[test]
+    fn a_connection_needs_an_identity_in_time() {
+        let connections = Connections::default();
+        assert!(connections.open(1, "a-1".into()));
+        let opened = connections.state.lock().open[&1].opened;
+        for (number, seconds, expected) in [(1, 59, false), (1, 60, true), (2, 60, false)] {
+            let now = opened + Duration::from_secs(seconds);
+            assert_eq!(connections.is_unproved(number, now), expected, "{number} after {seconds} s");
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, Interval, interval, timeout};
 use tonic::body::Body;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
@@ -29,6 +29,8 @@ const FAILED: i64 = 500;
 const NO_HANDLER: i64 = 302;
 /// Timeout for the first message on a stream.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of looking whether the client of a stream is still authenticated.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Returns the label of a gRPC method in metrics.
 pub(crate) fn label(path: &str) -> Option<&'static str> {
@@ -153,9 +155,7 @@ impl Core {
         }
         let request: NamingRequest = payload.content().map_err(|error| malformed(&error))?;
         request_id.clone_from(&request.request_id);
-        let id = self.connections.used_by(number, &client);
-        let caller =
-            Caller { number, id: id.ok_or_else(|| Failure::gone("Connection is unregistered."))?, client };
+        let caller = Caller { number, id: self.connections.used_by(number, &client)?, client };
         match payload.kind() {
             "InstanceRequest" | "PersistentInstanceRequest" => self.instance_request(&caller, &request).await,
             "BatchInstanceRequest" => self.batch(&caller, &request).await,
@@ -180,7 +180,7 @@ impl Core {
                 let place = (&*given.ip, given.port, &*given.cluster);
                 // Forgotten first, so that no renewal registers it again.
                 let key = self.key(&caller.client, &service, place)?;
-                self.connections.forget(caller.number, &key);
+                self.connections.forget(caller.number, &key, &service);
                 self.deregister(&caller.client, &service, place).await?;
             }
             other => return Err(unknown_action(other)),
@@ -217,7 +217,7 @@ impl Core {
             keys.push(self.put(caller, &service, host).await?);
         }
         for (key, given) in before.into_iter().filter(|(key, _)| !keys.contains(key)) {
-            self.connections.forget(caller.number, &key);
+            self.connections.forget(caller.number, &key, &service);
             self.deregister(&caller.client, &service, (&given.ip, given.port, &given.cluster)).await?;
         }
         Ok(Answer::new("BatchInstanceResponse", json!({"type": request.action})))
@@ -233,7 +233,8 @@ impl Core {
         }
         // Before it is read, so that no change is missed; and not for a client that may not read it.
         self.instances(&caller.client, &service, &wanted)?;
-        self.connections.subscribe(caller.number, &service, service.key(&self.settings)?, wanted.clone())?;
+        let key = service.key(&self.settings)?;
+        self.connections.subscribe(caller.number, caller.client.identity(), &service, key, wanted.clone())?;
         let info = self.instances(&caller.client, &service, &wanted)?;
         Ok(Answer::new("SubscribeServiceResponse", json!({"serviceInfo": info})))
     }
@@ -275,6 +276,7 @@ struct Pushes {
     connection: AdapterConnection,
     messages: Streaming<Payload>,
     open: Option<Open>,
+    look: Interval,
     /// Number of the next push.
     next: u64,
 }
@@ -283,13 +285,16 @@ struct Pushes {
 struct Open {
     core: Arc<Core>,
     connection: AdapterConnection,
+    /// True if the client comes back with new credentials.
+    is_expired: bool,
 }
 
 impl Drop for Open {
     /// A client whose connection ends is gone. At shutdown it connects elsewhere, and its leases are longer
     /// than that takes.
     fn drop(&mut self) {
-        self.core.connections.close(self.connection.number(), !self.connection.is_closing());
+        let comes_back = self.is_expired || self.connection.is_closing();
+        self.core.connections.close(self.connection.number(), !comes_back);
     }
 }
 
@@ -298,7 +303,7 @@ fn pushes(
     connection: AdapterConnection,
     messages: Streaming<Payload>,
 ) -> impl Stream<Item = Result<Payload, Status>> + Send {
-    let pushes = Pushes { core, connection, messages, open: None, next: 0 };
+    let pushes = Pushes { core, connection, messages, open: None, look: interval(LOOK), next: 0 };
     futures::stream::unfold(Some(pushes), |pushes| async {
         let mut pushes = pushes?;
         match pushes.next().await {
@@ -321,15 +326,14 @@ impl Pushes {
                 () = self.connection.closed() => {
                     return Err(Status::unavailable("Pilotfish is shutting down: connect again"));
                 }
+                _ = self.look.tick() => self.check()?,
                 message = self.messages.message() => match message? {
                     // Acknowledgements: the connection delivers pushes in order, or ends.
                     Some(_) => {}
                     None => return Ok(None),
                 },
                 push = self.core.connections.push(self.connection.number()) => {
-                    if let Err(failure) = push.client.check_current() {
-                        return Err(Status::unauthenticated(failure.message()));
-                    }
+                    self.check_client(&push.client)?;
                     let any = InstanceKey::new(push.key.namespace, push.key.service, "");
                     if push.client.may_read(&any) {
                         return self.payload(&push.service, &push.wanted).map(Some);
@@ -339,18 +343,47 @@ impl Pushes {
         }
     }
 
+    /// Fails once the client is not authenticated any more, or not yet after some time.
+    fn check(&mut self) -> Result<(), Status> {
+        let number = self.connection.number();
+        if self.core.connections.is_unproved(number, Instant::now()) {
+            return Err(Status::unauthenticated("no message proved an identity in time"));
+        }
+        match self.core.connections.client(number) {
+            Some(client) => self.check_client(&client),
+            None => Ok(()),
+        }
+    }
+
+    fn check_client(&mut self, client: &AdapterClient) -> Result<(), Status> {
+        let Err(failure) = client.check_current() else { return Ok(()) };
+        if let Some(open) = &mut self.open {
+            open.is_expired = true;
+        }
+        Err(match failure.http_status() {
+            401 => Status::unauthenticated(failure.message()),
+            _ => Status::unavailable(failure.message()),
+        })
+    }
+
     /// Reads the first message.
     async fn set_up(&mut self) -> Result<(), Status> {
         let first = timeout(SETUP_TIMEOUT, self.messages.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no message on the stream"))??;
-        if first.as_ref().map(Payload::kind) != Some("ConnectionSetupRequest") {
+        let Some(first) = first.filter(|first| first.kind() == "ConnectionSetupRequest") else {
             return Err(Status::failed_precondition("the first message is no ConnectionSetupRequest"));
-        }
+        };
         let number = self.connection.number();
         if !self.core.connections.open(number, name(self.core.registrar.epoch(), number)) {
             return Err(Status::already_exists("the connection has a stream"));
         }
-        self.open = Some(Open { core: Arc::clone(&self.core), connection: self.connection.clone() });
+        let (core, connection) = (Arc::clone(&self.core), self.connection.clone());
+        self.open = Some(Open { core, connection, is_expired: false });
+        // A certificate proves the identity already. Tokens come with later messages.
+        if let Ok(client) = self.connection.authenticate(first.token()).await {
+            let used = self.core.connections.used_by(number, &client);
+            used.map_err(|failure| Status::resource_exhausted(failure.message()))?;
+        }
         Ok(())
     }
 

@@ -4,13 +4,13 @@ use crate::calls::{Core, NacosApi};
 use crate::connections::{Due, Gone};
 use crate::record::Given;
 use futures::{StreamExt, stream};
-use pilotfish_registration::InstanceView;
+use pilotfish_registration::{InstanceView, RecordState};
 use pilotfish_registration_server::Failure;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, interval};
 
-/// Number of renewals and removals at a time.
+/// Number of renewals, removals and registrations at a time.
 const AT_A_TIME: usize = 64;
 /// Interval of looking for renewals that are due.
 const LOOK: Duration = Duration::from_secs(1);
@@ -33,17 +33,18 @@ impl Core {
         }
     }
 
+    /// Each on its own, so that none waits for the others.
     async fn keep_instances(&self) {
-        let mut look = interval(LOOK);
+        tokio::join!(self.remove_gone(), self.renew_due(), self.register_lost());
+    }
+
+    async fn remove_gone(&self) {
         loop {
-            tokio::select! {
-                _ = look.tick() => {}
-                () = self.connections.wake.notified() => {}
-            }
+            self.connections.wake.notified().await;
             let gone = stream::iter(self.connections.take_gone());
             gone.for_each_concurrent(AT_A_TIME, |gone| async move {
-                if let Err(failure) = self.remove(&gone).await {
-                    // Its lease lapses, too.
+                if let Err(failure) = gone.client.in_time(self.remove(&gone)).await {
+                    // Its lease lapses, too. Meanwhile its client may come back.
                     tracing::debug!(
                         key = %gone.key,
                         error = failure.message(),
@@ -52,13 +53,40 @@ impl Core {
                 }
             })
             .await;
+        }
+    }
+
+    async fn renew_due(&self) {
+        let mut look = interval(LOOK);
+        loop {
+            look.tick().await;
             let due = stream::iter(self.connections.due(Instant::now()));
             due.for_each_concurrent(AT_A_TIME, |due| async move {
-                if let Err(failure) = self.renew(&due).await {
-                    tracing::debug!(
+                let renewed = due.client.in_time(self.renew(&due)).await;
+                match renewed {
+                    Ok(true) => {}
+                    Ok(false) => self.connections.lose(due),
+                    Err(failure) => tracing::debug!(
                         key = %due.key,
                         error = failure.message(),
                         "cannot renew the lease of an instance of a connection; trying again"
+                    ),
+                }
+            })
+            .await;
+        }
+    }
+
+    async fn register_lost(&self) {
+        loop {
+            self.connections.wake_lost.notified().await;
+            let lost = stream::iter(self.connections.take_lost());
+            lost.for_each_concurrent(AT_A_TIME, |due| async move {
+                if let Err(failure) = due.client.in_time(self.register_again(&due)).await {
+                    tracing::debug!(
+                        key = %due.key,
+                        error = failure.message(),
+                        "cannot register an instance of a connection again; trying again"
                     );
                 }
             })
@@ -80,26 +108,40 @@ impl Core {
         Ok(())
     }
 
-    /// Renews the lease of an instance. One that is not there is registered again; one that another
-    /// connection or a client of HTTP has registered since is theirs.
-    async fn renew(&self, due: &Due) -> Result<(), Failure> {
+    /// Renews the lease of an instance. Returns false if there is none. An instance that another connection
+    /// or a client of HTTP has registered since is theirs, and one that drains is left alone.
+    async fn renew(&self, due: &Due) -> Result<bool, Failure> {
         due.client.check_current()?;
         match due.client.view(&due.key) {
+            None => return Ok(false),
             Some(view) if !is_kept_by(&view, &due.id) => {
-                self.connections.forget(due.number, &due.key);
-                return Ok(());
+                self.connections.forget(due.number, &due.key, &due.service);
             }
+            Some(view) if is_draining(&view) => {}
             Some(_) => match due.client.renew(&due.key).await {
-                Err(failure) if failure.http_status() == 404 => {}
-                result => return result,
+                Err(failure) if failure.http_status() == 404 => return Ok(false),
+                renewed => renewed?,
             },
-            None => {}
         }
-        if !self.connections.is_kept(due.number, &due.key) {
-            return Ok(());
-        }
-        self.register(&due.client, &due.service, &due.given).await.map(|_| ())
+        Ok(true)
     }
+
+    /// Registers an instance that has no lease any more. The next renewal sees whose it is then.
+    async fn register_again(&self, due: &Due) -> Result<(), Failure> {
+        let build = |current: Option<&InstanceView>| {
+            if !self.connections.is_kept(due.number, &due.key)
+                || current.is_some_and(|view| !is_kept_by(view, &due.id) || is_draining(view))
+            {
+                return Err(Failure::gone("the connection does not keep it any more, or it drains"));
+            }
+            due.given.registration(&due.service, &due.key.service, &self.settings)
+        };
+        due.client.write(&due.key, build).await.map(|_| ())
+    }
+}
+
+fn is_draining(view: &InstanceView) -> bool {
+    view.record.state == RecordState::Draining
 }
 
 fn is_kept_by(view: &InstanceView, id: &Arc<str>) -> bool {

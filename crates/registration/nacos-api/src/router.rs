@@ -2,15 +2,16 @@
 
 use crate::answer;
 use crate::call::{Call, NoCall, Version};
-use crate::calls::{NacosApi, not_found};
+use crate::calls::{NacosApi, is_of, not_found};
 use crate::grpc;
 use crate::params::{Params, is_form};
 use crate::record::{Given, host};
 use crate::service::Wanted;
 use bytes::Bytes;
-use http::Response;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use http::{Method, Response};
+use pilotfish_nacos_wire::DEFAULT_CLUSTER;
 use pilotfish_registration_server::{
     Adapter, AdapterAnswer, AdapterBody, AdapterClient, Credentials, Failure, GrpcAdapter, Protocol,
 };
@@ -85,23 +86,13 @@ impl NacosApi {
 
     /// Renews a lease. The instance is in the parameters, in the beat or in both.
     async fn beat(&self, client: &AdapterClient, params: &Params) -> Result<Value, Failure> {
-        let given: Value = match params.get("beat") {
-            None => Value::Null,
-            Some(text) => serde_json::from_str(text)
-                .map_err(|error| Failure::invalid(format!("Param 'beat' is illegal: {error}")))?,
-        };
-        let in_beat = |name: &str| given.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let given = params.get("beat").map_or(Ok(None), of_beat)?;
         let service = params.service()?;
-        let renewed = match in_beat("ip") {
-            Some(ip) => {
-                let port =
-                    given.get("port").and_then(Value::as_u64).and_then(|port| u32::try_from(port).ok());
-                let port = port.ok_or_else(|| Failure::invalid("Param 'beat' is illegal: it has no port"))?;
-                let cluster = in_beat("cluster").unwrap_or(pilotfish_nacos_wire::DEFAULT_CLUSTER);
-                self.0.beat(client, &service, (ip, port, cluster)).await?
-            }
-            None => self.0.beat(client, &service, params.place()?).await?,
+        let place = match &given {
+            Some(given) => (&*given.ip, given.port, &*given.cluster),
+            None => params.place()?,
         };
+        let renewed = self.0.beat(client, &service, place, given.as_ref()).await?;
         let code = if renewed { BEAT_OK } else { BEAT_NOT_FOUND };
         Ok(json!({"code": code, "clientBeatInterval": BEAT_INTERVAL, "lightBeatEnabled": true}))
     }
@@ -109,8 +100,8 @@ impl NacosApi {
     fn instance(&self, client: &AdapterClient, params: &Params) -> Result<Value, Failure> {
         let service = params.service()?;
         let key = self.0.key(client, &service, params.place()?)?;
-        let found =
-            client.get(&key)?.and_then(|view| host(&view, &service)).ok_or_else(|| not_found(&key))?;
+        let own = client.get(&key)?.filter(|view| is_of(view, &service));
+        let found = own.and_then(|view| host(&view, &service)).ok_or_else(|| not_found(&key))?;
         Ok(json!({
             "service": found.service_name,
             "serviceName": found.service_name,
@@ -154,6 +145,23 @@ fn find(parts: &Parts) -> Result<(Version, Call), Failure> {
     })
 }
 
+/// Reads the instance of a beat; `None` for a beat without one.
+fn of_beat(text: &str) -> Result<Option<Given>, Failure> {
+    let beat: Value = serde_json::from_str(text)
+        .map_err(|error| Failure::invalid(format!("Param 'beat' is illegal: {error}")))?;
+    let text = |name: &str| beat.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let Some(ip) = text("ip") else { return Ok(None) };
+    let port = beat.get("port").and_then(Value::as_u64).and_then(|port| u32::try_from(port).ok());
+    let port = port.ok_or_else(|| Failure::invalid("Param 'beat' is illegal: it has no port"))?;
+    let metadata = beat.get("metadata").and_then(Value::as_object).into_iter().flatten();
+    let metadata = metadata.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    Ok(Some(Given {
+        weight: beat.get("weight").and_then(Value::as_f64).unwrap_or(1.0),
+        metadata: metadata.collect(),
+        ..Given::new(ip, port, text("cluster").unwrap_or(DEFAULT_CLUSTER))
+    }))
+}
+
 /// Returns the token of the query or of a header.
 fn token(parts: &Parts) -> Option<String> {
     let query = parts.uri.query().unwrap_or_default();
@@ -190,7 +198,11 @@ impl Adapter for NacosApi {
                 Credentials::Token(params.get(name).map(str::to_owned))
             }
             (None, None) if is_login => Credentials::InBody,
-            (None, None) if is_form(parts) && !parts.headers.contains_key(AUTHORIZATION) => {
+            (None, None)
+                if parts.method != Method::GET
+                    && is_form(parts)
+                    && !parts.headers.contains_key(AUTHORIZATION) =>
+            {
                 Credentials::InBody
             }
             (None, None) => Credentials::Token(None),

@@ -1,6 +1,6 @@
 //! The client of an adapter's request.
 
-use crate::api::{Api, closed};
+use crate::api::{Api, closed, in_time};
 use crate::failure::Failure;
 use crate::identity::Who;
 use crate::limits::Limit;
@@ -23,7 +23,7 @@ pub struct AdapterClient {
     pub(crate) who: Who,
 }
 
-/// Permission of a request to wait for a change, until it is dropped.
+/// Permission of a request to wait for a change, or of a stream to be open, until it is dropped.
 #[derive(Debug)]
 pub struct WaitPermit {
     _owner: Permit,
@@ -39,13 +39,27 @@ impl AdapterClient {
         }
     }
 
-    /// Takes a permission to wait for a change.
+    /// The identity that owns the client's registrations.
+    #[must_use]
+    pub fn identity(&self) -> &Arc<str> {
+        &self.who.identity
+    }
+
+    /// Fails if a call takes too long.
+    ///
+    /// # Errors
+    /// Those of the call, and the timeout.
+    pub async fn in_time<R>(&self, call: impl Future<Output = Result<R, Failure>>) -> Result<R, Failure> {
+        in_time(self.api.limits.request_timeout, call).await
+    }
+
+    /// Takes a permission to wait for a change, or to keep a stream open.
     ///
     /// # Errors
     /// When too many requests and streams of the client's identity wait.
     pub fn wait_permit(&self) -> Result<WaitPermit, Failure> {
         let owner = self.api.owner_streams.try_acquire(Arc::clone(&self.who.identity)).ok_or_else(|| {
-            Failure::limit(Limit::OwnerStreams, "too many requests of this client wait for a change")
+            Failure::limit(Limit::OwnerStreams, "too many streams and waiting requests of this client")
         })?;
         Ok(WaitPermit { _owner: owner })
     }
@@ -168,17 +182,21 @@ impl AdapterClient {
     /// Refusals by rules and the store.
     pub async fn deregister(&self, key: &InstanceKey) -> Result<bool, Failure> {
         let grant = self.api.granted_deregistration(&self.who, key)?;
-        self.remove(key, Expected::Any, grant.any_owner).await
+        let request = Deregister { key: key.clone(), expected: Expected::Any, drain: None };
+        removed(self.registrar().deregister(&self.caller(grant.any_owner), vec![request]).await)
     }
 
     /// Deregisters an instance whose record still has this revision, for a client that registered it and
-    /// has gone. The permission to register it is enough.
+    /// has gone. The permission to register it is enough. While the store cannot record it, the instance
+    /// stays as it is.
     ///
     /// # Errors
     /// Refusals by rules and the store, and a conflict with another revision.
     pub async fn withdraw(&self, key: &InstanceKey, revision: u64) -> Result<bool, Failure> {
         let grant = self.api.granted_renewal(&self.who, key)?;
-        self.remove(key, Expected::Revision(revision), grant.any_owner).await
+        let request = Deregister { key: key.clone(), expected: Expected::Revision(revision), drain: None };
+        let caller = self.caller(grant.any_owner);
+        removed(self.registrar().deregister_recorded(&caller, vec![request]).await)
     }
 
     /// Fails if the client's token is not valid any more.
@@ -189,20 +207,19 @@ impl AdapterClient {
         self.api.check_stream(&self.who)
     }
 
-    async fn remove(&self, key: &InstanceKey, expected: Expected, any_owner: bool) -> Result<bool, Failure> {
-        let request = Deregister { key: key.clone(), expected, drain: None };
-        let gone = self.registrar().deregister(&self.caller(any_owner), vec![request]).await;
-        match gone.into_iter().next() {
-            Some(gone) => Ok(gone? != Deregistered::Absent),
-            None => Err(Failure::internal("there is no result")),
-        }
-    }
-
     fn registrar(&self) -> &Registrar {
         &self.api.registrar
     }
 
     fn caller(&self, may_take_over: bool) -> Caller {
         Caller { identity: Arc::clone(&self.who.identity), may_take_over }
+    }
+}
+
+/// Returns false if there was no instance to remove.
+fn removed(gone: Vec<Result<Deregistered, RegistrarError>>) -> Result<bool, Failure> {
+    match gone.into_iter().next() {
+        Some(gone) => Ok(gone? != Deregistered::Absent),
+        None => Err(Failure::internal("there is no result")),
     }
 }

@@ -1,9 +1,13 @@
 //! Logins, tokens and rules.
 
 use crate::harness::{Server, eventually};
+use pilotfish_identity::{Authenticator, Call, Proof, Unproven};
 use pilotfish_nacos_wire::Payload;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 const SHOP: &str = "0123456789abcdef";
@@ -104,11 +108,58 @@ async fn requests_on_a_connection_have_their_own_tokens() {
     eventually("the token is refused", async || {
         let payload = Payload::new("ServiceListRequest", &json!({}), client.token).unwrap();
         let answer: Value = client.unary("/Request/request", payload).await.unwrap().content().unwrap();
-        if answer["errorCode"] == 403 { Ok(()) } else { Err(answer) }
+        // Or its stream has ended already.
+        if matches!(answer["errorCode"].as_i64(), Some(403 | 301)) { Ok(()) } else { Err(answer) }
     })
     .await;
     let path = format!("/v1/ns/instance?serviceName=web&ip=10.0.0.3&port=80&accessToken={SHOP}");
     assert_eq!(server.call("POST", &path).await.status, 200);
     let ended = stream.next().await.unwrap_err();
     assert_eq!(ended.code(), tonic::Code::Unauthenticated, "{ended:?}");
+}
+
+/// Authenticator whose next proofs expire at this time.
+struct Until(Arc<Mutex<SystemTime>>);
+
+impl Authenticator for Until {
+    fn name(&self) -> &'static str {
+        "until"
+    }
+
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a Call,
+    ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
+        let (identities, until) = (vec!["shop".to_owned()], *self.0.lock().expect("nothing panics"));
+        Box::pin(std::future::ready(Ok(Proof { identities, cluster: None, until: Some(until) })))
+    }
+}
+
+#[tokio::test]
+async fn a_silent_stream_ends_when_its_client_expires_and_instances_stay() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let rules = folder.path().join("rules.yaml");
+    write(&rules, "rules:\n- {identities: [\"*\"], services: [\"*.nacos\"], actions: [register, read]}\n");
+    let until = Arc::new(Mutex::new(SystemTime::now() + Duration::from_secs(3_600)));
+    let server = Server::with(|settings| {
+        settings.access.rules = Some(rules);
+        settings.authenticators = vec![Arc::new(Until(Arc::clone(&until)))];
+    })
+    .await;
+    let mut client = server.connect().await;
+    client.token = Some(SHOP);
+    let mut stream = client.set_up().await;
+    let web = json!({
+        "serviceName": "web", "groupName": "DEFAULT_GROUP", "type": "registerInstance",
+        "instance": {"ip": "10.0.0.1", "port": 80},
+    });
+    assert_eq!(client.ask("InstanceRequest", &web).await.0, "InstanceResponse");
+    *until.lock().unwrap() = SystemTime::now();
+    client.ask("ServiceListRequest", &json!({})).await;
+    let ended = stream.next().await.unwrap_err();
+    assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended:?}");
+    let (_, answer) = client.ask("HealthCheckRequest", &json!({})).await;
+    assert_eq!(answer["errorCode"], 301, "it has to connect again: {answer}");
+    let key = server.registrar.services().pop().expect("it has a service");
+    assert_eq!(server.registrar.service(&key).len(), 1, "its client comes back");
 }
