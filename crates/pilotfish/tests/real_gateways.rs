@@ -340,6 +340,7 @@ fn objects_of_istiod(uid: &str) -> [(&'static str, &'static str, &'static str, V
         "volumeMounts": [{"name": "istiod-ca-cert", "mountPath": "/var/run/secrets/istio"}],
     });
     let deployment = json!({
+        "replicas": 3,
         "selector": {"matchLabels": {"istio.io/gateway-name": "front"}},
         "template": {"metadata": {"labels": labels}, "spec": {
             "serviceAccountName": "front-istio", "containers": [container],
@@ -404,9 +405,9 @@ async fn objects_of_an_istiod_are_taken_over_in_place() {
     );
     let after =
         becomes(&pilotfish, &deployments, name, |it| it["metadata"]["annotations"]["note"] == "a").await;
-    assert_eq!(after["metadata"]["annotations"]["of"], Value::Null, "{after:#}");
     assert_eq!(after["spec"]["template"], deployment["spec"]["template"], "no Pod is replaced");
     assert!(of_istiod(&after), "its Pod template is still the istiod's");
+    is_corrected_after_an_edit(&pilotfish, &deployments, &after).await;
 
     let annotation = json!({"metadata": {"annotations": {"gateway.pilotfish.io/proxy": "envoy"}}});
     gateways.patch("front", &PatchParams::default(), &Patch::Merge(annotation)).await.unwrap();
@@ -424,6 +425,18 @@ async fn objects_of_an_istiod_are_taken_over_in_place() {
     assert_eq!(pod["containers"].as_array().unwrap().len(), 1);
 
     is_rolled_by_no_restart(&server, pilotfish, &after).await;
+}
+
+/// Edits a Deployment that was taken over with its Pods.
+async fn is_corrected_after_an_edit(pilotfish: &Program, api: &Api<DynamicObject>, deployment: &Value) {
+    assert_eq!(deployment["metadata"]["annotations"]["of"], Value::Null, "{deployment:#}");
+    assert_eq!(deployment["spec"]["replicas"], 3, "nobody applies them");
+    let name = deployment["metadata"]["name"].as_str().unwrap();
+    let by_hand = json!({"metadata": {"annotations": {"note": "b"}}});
+    api.patch(name, &PatchParams::default(), &Patch::Merge(by_hand)).await.unwrap();
+    let is_corrected = |it: &Value| it["metadata"]["annotations"]["note"] == "a";
+    let after = becomes(pilotfish, api, name, is_corrected).await;
+    assert_eq!(after["spec"], deployment["spec"]);
 }
 
 /// Restarts Pilotfish, as an upgrade that renders the same objects.

@@ -175,6 +175,12 @@ impl Planner {
         self.entries.values().filter(|entry| entry.due.is_none()).count()
     }
 
+    /// True if the objects of a Gateway are as they were applied last, and nothing else is asked for.
+    pub(crate) fn is_settled(&self, key: &ObjectKey) -> bool {
+        let Some(entry) = self.entries.get(key).filter(|entry| entry.due.is_none()) else { return false };
+        entry.applied.as_ref().is_some_and(|applied| applied.desired == entry.desired)
+    }
+
     /// Schedules a Gateway whose objects differ.
     fn check(&mut self, key: &ObjectKey, now: Instant, gather: Duration) {
         let Some(entry) = self.entries.get(key) else { return };

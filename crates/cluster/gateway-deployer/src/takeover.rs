@@ -1,7 +1,8 @@
 //! Objects that an istiod made: its fields move to Pilotfish's field manager.
 //!
 //! Fields that move and are not applied afterwards are removed by the API server, so nothing of istiod's is
-//! left behind. The Pods of a Deployment keep istiod's template, unless the Gateway asks for another proxy.
+//! left behind. The Pods of a Deployment keep istiod's template, unless the Gateway asks for another proxy,
+//! and the number of replicas stays where Pilotfish applies none.
 
 use crate::object::{ManagedKind, Manifest};
 use crate::writer::FIELD_MANAGER;
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 /// Field manager of an istiod.
-const ISTIOD: &str = CONTROLLERS[0];
+pub(crate) const ISTIOD: &str = CONTROLLERS[0];
 
 /// True if an istiod applies fields of the object.
 pub(crate) fn is_applied_by_istiod(object: &Value) -> bool {
@@ -24,15 +25,19 @@ pub(crate) fn has_pods_of_istiod(object: &Value) -> bool {
 }
 
 /// Returns `metadata.managedFields` with the fields of an istiod moved to Pilotfish, those of the Pod
-/// template only if it is not kept. `None` if nothing moves.
-pub(crate) fn moved(object: &Value, keeps_pods: bool) -> Option<Vec<Value>> {
+/// template only if it is not kept. Kept replicas have no owner then: their value stays without one. `None`
+/// if nothing moves.
+pub(crate) fn moved(object: &Value, keeps_pods: bool, keeps_replicas: bool) -> Option<Vec<Value>> {
     let (of_istiod, mut entries): (Vec<Value>, Vec<Value>) =
         managed_fields(object).iter().cloned().partition(|entry| is_applied_by(entry, ISTIOD));
     let mut has_moved = false;
     for mut entry in of_istiod {
         let mut fields = entry.get("fieldsV1").and_then(Value::as_object).cloned().unwrap_or_default();
-        let template = if keeps_pods { take_template(&mut fields) } else { None };
+        let template = if keeps_pods { take(&mut fields, "f:template") } else { None };
         has_moved |= !fields.is_empty() || template.is_none();
+        if keeps_replicas {
+            take(&mut fields, "f:replicas");
+        }
         if let Some(template) = template {
             let mut kept = entry.clone();
             kept["fieldsV1"] = json!({"f:spec": {"f:template": template}});
@@ -54,14 +59,14 @@ pub(crate) fn moved(object: &Value, keeps_pods: bool) -> Option<Vec<Value>> {
     has_moved.then_some(entries)
 }
 
-/// Removes the Pod template from fields, and `spec` if nothing else is in it.
-fn take_template(fields: &mut Map<String, Value>) -> Option<Value> {
+/// Removes a field of `spec`, and `spec` if nothing else is in it.
+fn take(fields: &mut Map<String, Value>, name: &str) -> Option<Value> {
     let spec = fields.get_mut("f:spec")?.as_object_mut()?;
-    let template = spec.remove("f:template");
+    let taken = spec.remove(name);
     if spec.is_empty() {
         fields.remove("f:spec");
     }
-    template
+    taken
 }
 
 /// Adds fields to those of another entry.
@@ -149,10 +154,32 @@ mod tests {
             (vec![own(&all)], false, None),
             (others.to_vec(), false, None),
         ] {
-            assert_eq!(moved(&object(&before), keeps_pods), after, "{before:?}");
+            assert_eq!(moved(&object(&before), keeps_pods, true), after, "{before:?}");
         }
-        let found = moved(&object(&[others.as_slice(), &[istiod(&all)]].concat()), false).unwrap();
+        let found = moved(&object(&[others.as_slice(), &[istiod(&all)]].concat()), false, true).unwrap();
         assert_eq!(found[..2], others, "other managers keep theirs");
+    }
+
+    #[test]
+    fn kept_replicas_have_no_owner() {
+        let labels = json!({"f:labels": {"f:a": {}}});
+        let fields = |spec: Value| json!({"f:metadata": labels, "f:spec": spec});
+        let istiod = |fields: &Value| entry(ISTIOD, "Apply", fields.clone());
+        let own = |fields: &Value| entry(FIELD_MANAGER, "Apply", fields.clone());
+        let all = fields(json!({"f:replicas": {}, "f:selector": {}, "f:template": {}}));
+        let scaled = fields(json!({"f:replicas": {}, "f:selector": {}}));
+        let rest = fields(json!({"f:selector": {}}));
+        let pods = json!({"f:spec": {"f:template": {}}});
+        let only = json!({"f:spec": {"f:replicas": {}, "f:template": {}}});
+        for (before, keeps_pods, keeps_replicas, after) in [
+            (vec![istiod(&scaled)], false, false, vec![own(&scaled)]),
+            (vec![istiod(&scaled)], false, true, vec![own(&rest)]),
+            (vec![istiod(&all)], true, false, vec![istiod(&pods), own(&scaled)]),
+            (vec![istiod(&all)], true, true, vec![istiod(&pods), own(&rest)]),
+            (vec![istiod(&only), own(&rest)], true, true, vec![own(&rest), istiod(&pods)]),
+        ] {
+            assert_eq!(moved(&object(&before), keeps_pods, keeps_replicas), Some(after), "{before:?}");
+        }
     }
 
     #[test]

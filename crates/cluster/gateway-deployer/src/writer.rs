@@ -169,6 +169,7 @@ impl GatewayWriter {
             Observation::Listed(kind, objects) => self.planner.listed(kind, objects, now),
             Observation::Changed(id, object) => self.planner.observed(id, object, now),
         }
+        self.drop_problems();
     }
 
     /// Does what is due.
@@ -201,14 +202,20 @@ impl GatewayWriter {
                 Err(error) => self.problem(key, error.to_string()),
             }
         }
-        let (gateways, known) = (&self.gateways, self.problems.len());
-        self.problems.retain(|key, _| gateways.contains_key(key));
-        if self.problems.len() != known {
-            (self.report)(&self.problems);
-        }
         let now = Instant::now();
         self.planner.set_desired(all, now);
         self.render_at = Some(now + again);
+        self.drop_problems();
+    }
+
+    /// Drops the problems of deleted Gateways, and of those whose objects are as desired without an
+    /// application: somebody undid the change that could not be taken back.
+    fn drop_problems(&mut self) {
+        let (gateways, planner, known) = (&self.gateways, &self.planner, self.problems.len());
+        self.problems.retain(|key, _| gateways.contains_key(key) && !planner.is_settled(key));
+        if self.problems.len() != known {
+            (self.report)(&self.problems);
+        }
     }
 
     /// Applies the objects of a Gateway, unless one of them belongs to somebody else.
@@ -230,11 +237,13 @@ impl GatewayWriter {
         }
         let mut stored = BTreeMap::new();
         for manifest in &job.desired.manifests {
-            let manifest = match existing.get(&manifest.id) {
+            let object = existing.get(&manifest.id);
+            let by_istiod = object.is_some_and(takeover::is_applied_by_istiod);
+            let manifest = match object {
                 Some(object) => self.adopted(manifest, object, !job.desired.replaces_proxy).await?,
                 None => Cow::Borrowed(manifest),
             };
-            stored.insert(manifest.id.clone(), self.apply_one(&manifest).await?);
+            stored.insert(manifest.id.clone(), self.apply_one(&manifest, by_istiod).await?);
         }
         for id in &job.superfluous {
             let request = http::Request::delete(id.path());
@@ -270,30 +279,50 @@ impl GatewayWriter {
         if !takeover::is_applied_by_istiod(stored) {
             return Ok(adopted);
         }
-        let id = &manifest.id;
-        let object = self.send(id, http::Request::get(id.path()), Vec::new()).await?;
-        let keeps_pods = keeps_pods && takeover::has_pods_of_istiod(&object);
-        if let Some(fields) = takeover::moved(&object, keeps_pods) {
-            // The version makes the API server refuse it if somebody changed the object meanwhile.
-            let version = &object["metadata"]["resourceVersion"];
-            let body = json!({"metadata": {"resourceVersion": version, "managedFields": fields}});
-            let request = http::Request::patch(format!("{}?fieldManager={FIELD_MANAGER}", id.path()));
-            let request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
-            self.send(id, request, body.to_string().into_bytes()).await?;
-            tracing::info!(object = %id, keeps_pods, "took over an object that an istiod made");
-        }
+        let keeps_pods = match self.take_over(&adopted, keeps_pods).await {
+            // Somebody changed the object, such as its status, between the two requests.
+            Err(ApplyError::Request { error, .. }) if error.class == ErrorClass::Conflict => {
+                self.take_over(&adopted, keeps_pods).await?
+            }
+            other => other?,
+        };
         Ok(if keeps_pods { Cow::Owned(takeover::without_pods(adopted.into_owned())) } else { adopted })
     }
 
+    /// Moves the fields of an istiod to Pilotfish. Returns true if the Pods keep the istiod's template.
+    async fn take_over(&self, manifest: &Manifest, keeps_pods: bool) -> Result<bool, ApplyError> {
+        let id = &manifest.id;
+        let object = self.send(id, http::Request::get(id.path()), Vec::new()).await?;
+        let keeps_pods = keeps_pods && takeover::has_pods_of_istiod(&object);
+        let keeps_replicas = manifest.body.pointer("/spec/replicas").is_none();
+        let Some(fields) = takeover::moved(&object, keeps_pods, keeps_replicas) else {
+            return Ok(keeps_pods);
+        };
+        // The version makes the API server refuse it if somebody changed the object meanwhile.
+        let version = &object["metadata"]["resourceVersion"];
+        let body = json!({"metadata": {"resourceVersion": version, "managedFields": fields}});
+        let request = http::Request::patch(format!("{}?fieldManager={FIELD_MANAGER}", id.path()));
+        let request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
+        match self.send(id, request, body.to_string().into_bytes()).await {
+            Ok(_) => {
+                tracing::info!(object = %id, keeps_pods, "took over an object that an istiod made");
+                Ok(keeps_pods)
+            }
+            // It is about the version, not about fields.
+            Err(ApplyError::Conflict { id, error }) => Err(ApplyError::Request { id, error }),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Applies an object. Fields that were changed by hand are taken back, those that another manager applies
-    /// are not.
-    async fn apply_one(&self, manifest: &Manifest) -> Result<Value, ApplyError> {
+    /// are not, except from an istiod whose object is taken over.
+    async fn apply_one(&self, manifest: &Manifest, by_istiod: bool) -> Result<Value, ApplyError> {
         let conflict = match self.patch(manifest, false).await {
             Err(conflict @ ApplyError::Conflict { .. }) => conflict,
             other => return other,
         };
         let object = self.send(&manifest.id, http::Request::get(manifest.id.path()), Vec::new()).await?;
-        if is_applied_by_others(&object) {
+        if is_applied_by_others(&object, by_istiod) {
             return Err(conflict);
         }
         tracing::info!(object = %manifest.id, reason = %conflict, "taking back fields that were changed by hand");
@@ -419,13 +448,12 @@ fn rendered(
     Ok(Rendered { gateway: gateway.clone(), bootstrap, desired })
 }
 
-/// True if another manager applies fields of an object, in contrast to edits and patches by hand.
-fn is_applied_by_others(object: &Value) -> bool {
-    let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
-    managers
-        .into_iter()
-        .flatten()
-        .any(|entry| entry["operation"] == "Apply" && entry["manager"] != FIELD_MANAGER)
+/// True if another manager applies fields of an object, in contrast to edits and patches by hand. An istiod
+/// is none where its object is taken over: it applies the Pod template that is kept.
+fn is_applied_by_others(object: &Value, by_istiod: bool) -> bool {
+    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let is_known = |manager: &Value| *manager == FIELD_MANAGER || (by_istiod && *manager == takeover::ISTIOD);
+    entries.into_iter().flatten().any(|entry| entry["operation"] == "Apply" && !is_known(&entry["manager"]))
 }
 
 fn class(name: &str, controller: &str) -> Value {
@@ -468,14 +496,18 @@ mod tests {
     fn fields_are_taken_back_unless_another_manager_applies() {
         let object = |entries: Value| json!({"metadata": {"managedFields": entries}});
         let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation});
-        for (entries, expected) in [
-            (json!([]), false),
-            (json!([entry(FIELD_MANAGER, "Apply")]), false),
-            (json!([entry(FIELD_MANAGER, "Apply"), entry("kubectl-edit", "Update")]), false),
-            (json!([entry(FIELD_MANAGER, "Apply"), entry("argocd", "Apply")]), true),
+        let own = entry(FIELD_MANAGER, "Apply");
+        for (entries, by_istiod, expected) in [
+            (json!([]), false, false),
+            (json!([own]), false, false),
+            (json!([own, entry("kubectl-edit", "Update")]), false, false),
+            (json!([own, entry("argocd", "Apply")]), false, true),
+            (json!([own, entry("argocd", "Apply")]), true, true),
+            (json!([own, entry(takeover::ISTIOD, "Apply")]), true, false),
+            (json!([own, entry(takeover::ISTIOD, "Apply")]), false, true),
         ] {
-            assert_eq!(is_applied_by_others(&object(entries.clone())), expected, "{entries}");
+            assert_eq!(is_applied_by_others(&object(entries.clone()), by_istiod), expected, "{entries}");
         }
-        assert!(!is_applied_by_others(&json!({})));
+        assert!(!is_applied_by_others(&json!({}), false));
     }
 }

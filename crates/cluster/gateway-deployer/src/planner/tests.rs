@@ -149,6 +149,29 @@ fn disputes_and_failures_are_retried_with_growing_pauses() {
 }
 
 #[test]
+fn a_gateway_is_settled_again_if_others_undo_a_change_that_was_not_taken_back() {
+    let mut case = Case::new();
+    let (one, two) = (desired("a", 1, BOTH), desired("a", 2, BOTH));
+    case.set([one.clone()]);
+    assert!(!case.planner.is_settled(&one.0), "it was never applied");
+    case.apply();
+    assert!(case.planner.is_settled(&one.0));
+    case.rest();
+    case.change(ManagedKind::Deployment, "/spec/replicas", json!(7));
+    let job = case.job_within(Duration::from_secs(1)).unwrap();
+    case.planner.ended(&job, None, case.now);
+    assert!(!case.planner.is_settled(&one.0));
+    case.change(ManagedKind::Deployment, "/spec/replicas", json!(1));
+    assert!(case.planner.is_settled(&one.0) && case.planner.next().is_none());
+    case.set([two]);
+    assert!(!case.planner.is_settled(&one.0));
+    case.set([one.clone()]);
+    assert!(case.planner.is_settled(&one.0), "it is what is stored");
+    case.set([]);
+    assert!(!case.planner.is_settled(&one.0));
+}
+
+#[test]
 fn jobs_know_what_the_gateway_owns() {
     let mut case = Case::new();
     let foreign = json!({"metadata": {"labels": {GATEWAY_NAME: "a"}, "ownerReferences": [{"uid": "other"}]}});
