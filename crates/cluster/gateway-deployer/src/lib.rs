@@ -19,6 +19,6 @@ mod render;
 mod takeover;
 mod writer;
 
-pub use object::{ManagedKind, Manifest, ObjectId};
+pub use object::{FIELD_MANAGER, ManagedKind, Manifest, ObjectId};
 pub use render::{DEFAULT_TEMPLATE, GatewayBootstrap, GatewayTemplate, RenderError};
-pub use writer::{Classes, DesiredGateways, FIELD_MANAGER, GatewayWriter, LeadsUntil, ReportProblems};
+pub use writer::{Classes, DesiredGateways, GatewayWriter, LeadsUntil, ReportProblems};

@@ -4,6 +4,9 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
+/// Field manager of the writes.
+pub const FIELD_MANAGER: &str = "pilotfish-gateways";
+
 /// Kind of an object of a gateway, in the order in which they are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ManagedKind {

@@ -4,8 +4,7 @@
 //! left behind. The Pods of a Deployment keep istiod's template, unless the Gateway asks for another proxy,
 //! and the number of replicas stays where Pilotfish applies none.
 
-use crate::object::{ManagedKind, Manifest};
-use crate::writer::FIELD_MANAGER;
+use crate::object::{FIELD_MANAGER, ManagedKind, Manifest};
 use pilotfish_config::status::CONTROLLERS;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
     use crate::object::ObjectId;
 
-    fn entry(manager: &str, operation: &str, fields: Value) -> Value {
+    fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
         json!({"manager": manager, "operation": operation, "apiVersion": "apps/v1", "fieldsV1": fields})
     }
 
@@ -142,9 +141,9 @@ mod tests {
         let more = json!({"f:metadata": {"f:labels": {"f:b": {}}}});
         let united =
             json!({"f:metadata": {"f:labels": {"f:a": {}, "f:b": {}}}, "f:spec": {"f:selector": {}}});
-        let istiod = |fields: &Value| entry(ISTIOD, "Apply", fields.clone());
-        let own = |fields: &Value| entry(FIELD_MANAGER, "Apply", fields.clone());
-        let others = [entry("kubectl", "Update", json!({})), entry("argocd", "Apply", json!({}))];
+        let istiod = |fields: &Value| entry(ISTIOD, "Apply", fields);
+        let own = |fields: &Value| entry(FIELD_MANAGER, "Apply", fields);
+        let others = [entry("kubectl", "Update", &json!({})), entry("argocd", "Apply", &json!({}))];
         for (before, keeps_pods, after) in [
             (vec![istiod(&all)], false, Some(vec![own(&all)])),
             (vec![istiod(&all)], true, Some(vec![istiod(&pods), own(&rest)])),
@@ -164,8 +163,8 @@ mod tests {
     fn kept_replicas_have_no_owner() {
         let labels = json!({"f:labels": {"f:a": {}}});
         let fields = |spec: Value| json!({"f:metadata": labels, "f:spec": spec});
-        let istiod = |fields: &Value| entry(ISTIOD, "Apply", fields.clone());
-        let own = |fields: &Value| entry(FIELD_MANAGER, "Apply", fields.clone());
+        let istiod = |fields: &Value| entry(ISTIOD, "Apply", fields);
+        let own = |fields: &Value| entry(FIELD_MANAGER, "Apply", fields);
         let all = fields(json!({"f:replicas": {}, "f:selector": {}, "f:template": {}}));
         let scaled = fields(json!({"f:replicas": {}, "f:selector": {}}));
         let rest = fields(json!({"f:selector": {}}));
@@ -186,10 +185,10 @@ mod tests {
     fn managers_are_told_apart() {
         let status = json!({"manager": ISTIOD, "operation": "Apply", "subresource": "status"});
         for (entries, expected) in [
-            (vec![entry(ISTIOD, "Apply", json!({"f:spec": {"f:template": {}}}))], (true, true)),
-            (vec![entry(ISTIOD, "Apply", json!({"f:spec": {}}))], (true, false)),
-            (vec![entry(ISTIOD, "Update", json!({"f:spec": {"f:template": {}}}))], (false, false)),
-            (vec![entry("argocd", "Apply", json!({})), status], (false, false)),
+            (vec![entry(ISTIOD, "Apply", &json!({"f:spec": {"f:template": {}}}))], (true, true)),
+            (vec![entry(ISTIOD, "Apply", &json!({"f:spec": {}}))], (true, false)),
+            (vec![entry(ISTIOD, "Update", &json!({"f:spec": {"f:template": {}}}))], (false, false)),
+            (vec![entry("argocd", "Apply", &json!({})), status], (false, false)),
         ] {
             let object = object(&entries);
             assert_eq!((is_applied_by_istiod(&object), has_pods_of_istiod(&object)), expected, "{object}");

@@ -1,6 +1,6 @@
 //! Application of the planned objects, while this replica leads.
 
-use crate::object::{ManagedKind, Manifest, ObjectId};
+use crate::object::{FIELD_MANAGER, ManagedKind, Manifest, ObjectId};
 use crate::observe::{Observation, observe, reduced};
 use crate::planner::{Desired, Job, Planner, is_owner};
 use crate::render::{GatewayTemplate, RenderError};
@@ -20,8 +20,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Field manager of the writes.
-pub const FIELD_MANAGER: &str = "pilotfish-gateways";
 /// GatewayClasses that can be created, by the position of their controller in [`CONTROLLERS`].
 const CLASSES: [&str; 2] = ["istio", "pilotfish"];
 

@@ -255,7 +255,7 @@ impl Authority {
     pub fn shares_key_with(&self, other: &Self) -> bool {
         match (self.keys(), other.keys()) {
             (Ok(keys), Ok(others)) => !keys.is_disjoint(&others),
-            // One that cannot be parsed may be for any key.
+            // A certificate that cannot be parsed may be for any key.
             _ => true,
         }
     }

@@ -129,7 +129,7 @@ impl KeyReader {
         Ok(Self { issuers, sources })
     }
 
-    /// Reads until the future is dropped, and begins anew when the rules are replaced. One issuer delays no
+    /// Reads until the future is dropped, and starts again when the rules are replaced. One issuer delays no
     /// other.
     pub async fn run(self) {
         let Self { issuers, mut sources } = self;

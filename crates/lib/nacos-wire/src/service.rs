@@ -53,12 +53,12 @@ pub struct Host {
     pub cluster_name: String,
     #[serde(default, deserialize_with = "nullable")]
     pub metadata: BTreeMap<String, Option<String>>,
-    /// `IP#PORT#CLUSTER#GROUP@@SERVICE`.
+    /// Unique id in the form `IP#PORT#CLUSTER#GROUP@@SERVICE`.
     #[serde(default, deserialize_with = "nullable")]
     pub instance_id: String,
     #[serde(default = "yes")]
     pub ephemeral: bool,
-    /// `GROUP@@NAME`.
+    /// Service with its group, in the form `GROUP@@NAME`.
     #[serde(default, deserialize_with = "nullable")]
     pub service_name: String,
 }

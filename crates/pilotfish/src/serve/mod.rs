@@ -150,8 +150,7 @@ impl Bound {
         subsystems.extend(sources.subsystems(messages, &shared, revision));
         subsystems.extend(live.into_iter().chain(keys).chain(webhooks.map(Webhooks::subsystem)));
         subsystems.extend(pages.subsystems(admin, &admin_state, &recorder, &settings)?);
-        subsystems.extend(reloads(reload, ca_reload, secrets).chain([xds::subsystem(xds)]));
-        subsystems.extend(ca.map(|ca| ca.bundles().clone().subsystem(&shared)));
+        subsystems.extend(reloads(reload, (ca, ca_reload), secrets, &shared).chain([xds::subsystem(xds)]));
         subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
         subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
         Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })
@@ -261,11 +260,13 @@ fn of_leader(
 /// Returns the subsystems that read certificates again, and that make those of workloads.
 fn reloads(
     tls: Option<tls::Reload>,
-    ca: Option<ca::CaReload>,
+    (ca, ca_reload): (Option<Arc<Ca>>, Option<ca::CaReload>),
     secrets: Option<Arc<WorkloadSecrets>>,
+    shared: &Shared,
 ) -> impl Iterator<Item = Subsystem> {
-    let read = tls.map(tls::Reload::subsystem).into_iter().chain(ca.map(ca::CaReload::subsystem));
-    read.chain(secrets.map(WorkloadSecrets::subsystem))
+    let bundles = ca.map(|ca| ca.bundles().clone().subsystem(shared));
+    let read = tls.map(tls::Reload::subsystem).into_iter().chain(ca_reload.map(ca::CaReload::subsystem));
+    read.chain(bundles).chain(secrets.map(WorkloadSecrets::subsystem))
 }
 
 /// Returns the subsystem that answers tools over xDS.

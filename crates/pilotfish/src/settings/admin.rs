@@ -29,7 +29,7 @@ pub(crate) struct AdminArgs {
     /// Accepts tokens of service accounts with one of these audiences; needs --kubernetes [default: none]
     #[arg(
         long = "admin-token-audience",
-        env = "PILOTFISH_ADMIN_TOKEN_AUDIENCES",
+        env = "PILOTFISH_ADMIN_TOKEN_AUDIENCE",
         value_name = "AUDIENCE",
         value_delimiter = ','
     )]

@@ -63,7 +63,6 @@ pub(crate) struct ServiceEntry {
     pub(crate) tags: BTreeSet<String>,
 }
 
-/// Services by name.
 pub(crate) type Services = BTreeMap<Arc<str>, Arc<ServiceEntry>>;
 
 /// Services that one client registered, by id, and the services of their checks.

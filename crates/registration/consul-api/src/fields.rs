@@ -30,7 +30,7 @@ impl Fields {
         Ok(Self { place, values: values.map(|(name, value)| (normal(&name), value)).collect() })
     }
 
-    /// Removes a field.
+    /// Removes the field of this name, in any of its spellings.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         self.values.remove(&normal(name))
     }

@@ -98,7 +98,7 @@ impl Registered {
         });
     }
 
-    /// Returns the registration.
+    /// Returns the registration that stands for the service.
     pub(crate) fn registration(&self, settings: &ConsulSettings) -> Result<Registration, Failure> {
         let service = &self.service;
         let definition = serde_json::to_string(service)

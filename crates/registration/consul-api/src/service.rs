@@ -266,7 +266,7 @@ mod tests {
     fn definitions_that_are_not_served_are_refused_with_the_place() {
         let ttl = r#"{"TTL":"1s"}"#;
         let two = format!(r#"{{"Name":"a","Port":1,"Check":{ttl},"Checks":[{ttl}]}}"#);
-        let many = format!(r#"{{"Name":"a","Port":1,"Checks":[{}]}}"#, vec![ttl; 9].join(","));
+        let many = format!(r#"{{"Name":"a","Port":1,"Checks":[{}]}}"#, [ttl; 9].join(","));
         let twice = r#"{"Name":"a","Port":1,"Checks":[{"CheckID":"c","TTL":"1s"},
             {"CheckID":"c","TCP":"localhost:1","Interval":"1s"}]}"#;
         for (body, part) in [

@@ -150,7 +150,7 @@ impl Server {
     }
 }
 
-fn web(id: &str, check: Value) -> Value {
+fn web(id: &str, check: &Value) -> Value {
     json!({"Name": "web", "ID": id, "Address": "10.0.0.1", "Port": 8080, "Tags": ["v1", "track|blue"],
         "Meta": {"protocol": "http"}, "Check": check})
 }
@@ -159,13 +159,13 @@ fn web(id: &str, check: Value) -> Value {
 async fn a_service_with_a_ttl_is_critical_until_it_reports_and_after_its_lease() {
     let server = Server::start().await;
     let check = |ttl: &str| json!({"TTL": ttl, "DeregisterCriticalServiceAfter": "1m"});
-    server.register(web("web-1", check("1h"))).await;
+    server.register(web("web-1", &check("1h"))).await;
     assert_eq!(server.health("web").await, ["web-1 critical"], "nothing was reported");
     assert!(server.health("web?passing").await.is_empty());
     assert_eq!(server.put("check/pass/service:web-1", &Value::Null).await.status, 200);
     assert_eq!(server.health("web?passing=1").await, ["web-1 passing"]);
     // What was reported of a check stays when its service is registered again.
-    server.register(web("web-1", check("1s"))).await;
+    server.register(web("web-1", &check("1s"))).await;
     server.until_health("web", &["web-1 critical"]).await;
     let checks = server.get("health/checks/web").await.json();
     assert_eq!(checks[0]["Output"], "TTL expired");
@@ -173,7 +173,7 @@ async fn a_service_with_a_ttl_is_critical_until_it_reports_and_after_its_lease()
     let kept = server.registrar.get(&key).unwrap().record.instance.remove_after;
     assert_eq!(kept, Some(Duration::from_secs(60)));
 
-    server.register(web("web-1", check("1h"))).await;
+    server.register(web("web-1", &check("1h"))).await;
     assert_eq!(server.health("web").await, ["web-1 critical"], "a new registration is no report");
     assert_eq!(server.put("check/pass/service:web-1", &Value::Null).await.status, 200);
     assert_eq!(server.health("web").await, ["web-1 passing"]);
@@ -209,7 +209,7 @@ async fn calls_before_the_store_was_read_are_to_be_tried_again() {
 #[tokio::test]
 async fn reports_and_maintenance_decide_the_status() {
     let server = Server::start().await;
-    server.register(web("web-1", json!({"TTL": "1h", "Status": "passing"}))).await;
+    server.register(web("web-1", &json!({"TTL": "1h", "Status": "passing"}))).await;
     let healthy = || {
         let key = InstanceKey::new("default", "web.service.consul", "web-1@127.0.0.1");
         server.registrar.get(&key).unwrap().record.instance.healthy
@@ -241,7 +241,7 @@ async fn reports_and_maintenance_decide_the_status() {
 #[tokio::test]
 async fn answers_have_consuls_form() {
     let server = Server::start().await;
-    server.register(web("web-1", Value::Null)).await;
+    server.register(web("web-1", &Value::Null)).await;
     server.register(json!({"name": "Cart", "port": 80})).await;
     let services = server.get("catalog/services").await;
     assert_eq!(services.json(), json!({"web": ["track|blue", "v1"], "cart": []}));
@@ -274,8 +274,8 @@ async fn answers_have_consuls_form() {
 #[tokio::test]
 async fn queries_select_instances() {
     let server = Server::start().await;
-    server.register(web("web-1", json!({"TTL": "1h", "Status": "passing"}))).await;
-    let mut green = web("web-2", json!({"TTL": "1h"}));
+    server.register(web("web-1", &json!({"TTL": "1h", "Status": "passing"}))).await;
+    let mut green = web("web-2", &json!({"TTL": "1h"}));
     green["Tags"] = json!(["v2"]);
     server.register(green).await;
     for (query, expected) in [
@@ -312,7 +312,7 @@ async fn queries_select_instances() {
 #[tokio::test]
 async fn a_blocking_query_ends_with_a_change_of_what_it_asks_for() {
     let server = Arc::new(Server::start().await);
-    server.register(web("web-1", json!({"TTL": "1h"}))).await;
+    server.register(web("web-1", &json!({"TTL": "1h"}))).await;
     let paths = ["health/service/web", "catalog/services", "health/state/any", "health/service/none"];
     let mut indexes = Vec::new();
     for path in paths {
@@ -344,7 +344,7 @@ async fn a_blocking_query_ends_with_a_change_of_what_it_asks_for() {
     assert_eq!(server.put("service/deregister/web-1", &Value::Null).await.status, 200);
     let gone = gone.await.unwrap();
     assert_eq!((gone.json(), gone.index() > health.index()), (json!([]), true));
-    server.register(web("web-1", Value::Null)).await;
+    server.register(web("web-1", &Value::Null)).await;
     assert!(server.get(paths[0]).await.index() > gone.index(), "it comes back with a later index");
 }
 
@@ -427,14 +427,14 @@ async fn instances_of_other_protocols_are_seen_and_not_changed() {
 #[tokio::test]
 async fn wrong_services_are_refused_in_words() {
     let server = Server::start().await;
-    let mut long = web("web-1", Value::Null);
+    let mut long = web("web-1", &Value::Null);
     long["Meta"]["text"] = "x".repeat(20_000).into();
-    let mut bad = web("web-1", Value::Null);
+    let mut bad = web("web-1", &Value::Null);
     bad["Name"] = "we b".into();
     for (body, part) in [
         (json!([]), "the body: it is no object"),
         (json!({"Name": "web"}), "Port: Envoys reach an instance at a port"),
-        (web("web-1", json!({"Args": ["x"], "Interval": "1s"})), "Check.Args: Pilotfish runs no scripts"),
+        (web("web-1", &json!({"Args": ["x"], "Interval": "1s"})), "Check.Args: Pilotfish runs no scripts"),
         (long, "16384"),
         (bad, "service"),
     ] {
@@ -468,7 +468,7 @@ async fn tokens_of_consul_are_those_of_registration() {
     })
     .await;
     let (shop, cart) = ("0123456789abcdef", "fedcba9876543210");
-    let body = web("web-1", json!({"TTL": "1h", "Status": "passing"})).to_string();
+    let body = web("web-1", &json!({"TTL": "1h", "Status": "passing"})).to_string();
     let register = "/v1/agent/service/register";
     let token = |token| [("x-consul-token", token)];
     assert_eq!(server.send("PUT", register, &[], &body).await.status, 401);

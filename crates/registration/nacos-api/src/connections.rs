@@ -22,7 +22,7 @@ const IDENTITY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Renewals within a lease.
 const RENEWALS: u32 = 3;
 
-/// All connections.
+/// Open connections, their instances and their subscriptions.
 #[derive(Default)]
 pub(crate) struct Connections {
     state: Mutex<State>,
@@ -36,9 +36,8 @@ pub(crate) struct Connections {
 struct State {
     open: HashMap<u64, Connection>,
     subscribers: HashMap<ServiceKey, BTreeSet<(u64, Arc<ServiceId>)>>,
-    /// Number of subscriptions.
     subscriptions: usize,
-    /// The same by identity.
+    /// Number of subscriptions of each identity.
     owners: HashMap<Arc<str>, usize>,
     gone: Vec<Gone>,
     /// Instances that have no lease any more, by connection.

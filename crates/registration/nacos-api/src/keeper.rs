@@ -1,4 +1,4 @@
-//! What runs beside requests: pushes of changed services, and the leases of instances of connections.
+//! Work beside requests: pushes of changed services, and renewals of the leases of connections.
 
 use crate::calls::{Core, NacosApi};
 use crate::connections::{Due, Gone};

@@ -91,7 +91,7 @@ impl Given {
         self.ephemeral.then_some(ttl.clamp(MIN_TTL, MAX_TTL))
     }
 
-    /// Returns the registration.
+    /// Returns the registration that stands for the instance.
     pub(crate) fn registration(
         &self,
         service: &ServiceId,

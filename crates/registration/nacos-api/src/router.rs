@@ -21,7 +21,7 @@ use std::pin::Pin;
 
 /// Parameter and header with the token of a client.
 const TOKEN: &str = "accessToken";
-/// Lifetime of a login in seconds, as clients are told. The token stays valid for longer.
+/// Lifetime of a login in the answer to clients, in seconds. The token stays valid for longer.
 const TOKEN_TTL: u32 = 18_000;
 /// Version for clients: that of the API that is served.
 const VERSION: &str = "2.5.1";

@@ -293,7 +293,7 @@ async fn each_path_and_method_has_a_role_and_refuses_lower_ones() {
     let known: BTreeSet<_> = ROUTES.iter().map(|(path, _)| (*path).to_owned()).collect();
     assert_eq!(paths(&served.pages), known, "each path needs its row in the table");
     for (path, methods) in ROUTES {
-        let path = path.replace("{name}", "a").replace("{*path}", "a").replace('{', "").replace('}', "");
+        let path = path.replace("{name}", "a").replace("{*path}", "a").replace(['{', '}'], "");
         let path = if path == "/api/v1/profile" { format!("{path}?seconds=0") } else { path };
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
             let needed = methods.iter().find(|(known, _)| *known == method).map(|(_, needed)| *needed);

@@ -66,7 +66,7 @@ impl Failure {
 
     /// The certificate and then the token did not succeed. It is permanent only if both are: the token may
     /// have been for the first request only, and another server may accept the certificate.
-    fn of_both(certificate: Self, token: Self) -> Self {
+    fn of_both(certificate: &Self, token: Self) -> Self {
         let is_permanent = certificate.is_permanent && token.is_permanent;
         let reason = match certificate.reason == token.reason {
             true => token.reason,
@@ -134,7 +134,7 @@ impl AuthorityClient {
                     let reason = &refused.reason;
                     tracing::warn!(reason, "the certificate was not accepted; the token proved the identity");
                 }
-                called.map_err(|failure| Failure::of_both(refused, failure))
+                called.map_err(|failure| Failure::of_both(&refused, failure))
             }
             (called, _) => called,
         }
@@ -271,7 +271,7 @@ mod tests {
             (of("foreign", true), of("expired", true), true, "expired; with the certificate: foreign"),
             (of("no connection", false), of("no connection", false), false, "no connection"),
         ] {
-            let both = Failure::of_both(certificate, token);
+            let both = Failure::of_both(&certificate, token);
             assert_eq!((both.is_permanent, &*both.reason), (is_permanent, reason));
         }
     }

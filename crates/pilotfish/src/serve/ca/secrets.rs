@@ -128,7 +128,6 @@ impl Queue {
         first(&mut self.new).or_else(|| first(&mut self.renewals))
     }
 
-    /// Removes a client.
     fn remove(&mut self, entry: &Entry, number: u64) {
         let Some(place) = entry.due.map(|due| (due, number)) else { return };
         if self.of(&entry.certificate).remove(&place) {

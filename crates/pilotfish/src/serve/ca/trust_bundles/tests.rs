@@ -17,7 +17,7 @@ fn bundle(roots: &[&str]) -> String {
     json!({"keys": roots.iter().map(key).collect::<Vec<_>>()}).to_string()
 }
 
-fn world(authorities: Value) -> Arc<World> {
+fn world(authorities: &Value) -> Arc<World> {
     let mut scene = Scene::default();
     scene.set_mesh(&json!({"caCertificates": authorities}).to_string()).unwrap();
     scene.settle();
@@ -52,7 +52,7 @@ fn roots_of_the_mesh_follow_those_of_the_authority() {
     let [own, one, other, read] = [(); 4].map(|()| root());
     let (first, second, third) = ("https://a.test/", "https://b.test/", "https://c.test/");
     let of = |authorities: Value, bundles: &Bundles| {
-        FurtherRoots::of(&world(authorities), bundles).map(|further| further.joined(&own))
+        FurtherRoots::of(&world(&authorities), bundles).map(|further| further.joined(&own))
     };
     let succeeded = Bundle { roots: Some(read.as_str().into()), is_failing: false };
     let failed = Bundle { roots: None, is_failing: true };
@@ -74,7 +74,7 @@ fn roots_of_the_mesh_follow_those_of_the_authority() {
 #[test]
 fn number_of_addresses_is_limited() {
     let all: Vec<_> = (0..=MOST).map(|number| format!("https://{number:03}.test/")).collect();
-    let world = world(all.iter().map(|address| url(address)).collect());
+    let world = world(&all.iter().map(|address| url(address)).collect());
     let bundles = all[..MOST].iter().map(|address| (address.clone(), Bundle::default())).collect();
     let further = FurtherRoots::of(&world, &bundles).unwrap();
     assert_eq!(further.joined(""), (String::new(), vec![MOST]));

@@ -1,7 +1,7 @@
 //! Features of the Gateway API that Gateways have here.
 
-/// Names as in the package `pkg/features` of sigs.k8s.io/gateway-api, sorted. A feature that is not listed may
-/// work in part.
+/// Names as in the package `pkg/features` of sigs.k8s.io/gateway-api, sorted. A feature that is not listed
+/// may work in part.
 pub(super) const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "GRPCRoute",
