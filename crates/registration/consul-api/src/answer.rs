@@ -23,12 +23,12 @@ pub(crate) struct Headers {
     pub(crate) is_filtered: bool,
 }
 
-/// A JSON document.
+/// Returns a response with a JSON document.
 pub(crate) fn json(value: &Value) -> Response<AdapterBody> {
     respond(Full::new(Bytes::from(value.to_string())).boxed_unsync())
 }
 
-/// An empty answer.
+/// Returns a response without a body.
 pub(crate) fn empty() -> Response<AdapterBody> {
     Response::new(Full::new(Bytes::new()).boxed_unsync())
 }

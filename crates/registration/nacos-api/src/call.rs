@@ -35,7 +35,7 @@ pub(crate) enum NoCall {
     Path,
     /// The path has other methods.
     Method,
-    /// Configuration management.
+    /// The call manages configuration, which is not served.
     Configuration,
 }
 

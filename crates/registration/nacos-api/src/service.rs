@@ -16,7 +16,7 @@ const MAX_SCOPE: usize = 128;
 /// Maximum length of the names of clusters that a client wants, in bytes.
 const MAX_CLUSTERS: usize = 256;
 
-/// Namespace and group.
+/// Nacos's namespace and group, in which names of services are unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Scope {
     pub(crate) namespace: Arc<str>,

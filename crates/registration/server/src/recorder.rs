@@ -7,11 +7,8 @@ use std::time::Duration;
 pub enum Protocol {
     Grpc,
     Json,
-    /// The server API of Eureka.
     Eureka,
-    /// Consul's HTTP API.
     Consul,
-    /// The server API of Nacos.
     Nacos,
 }
 

@@ -80,10 +80,8 @@ impl Registration {
         })?;
         let (tls, reload) = tls_of(own, recorder.metrics())?.unzip();
         let listeners = 1
-            + [settings.consul.is_some(), settings.eureka.is_some()]
-                .into_iter()
-                .map(usize::from)
-                .sum::<usize>()
+            + usize::from(settings.consul.is_some())
+            + usize::from(settings.eureka.is_some())
             + 2 * usize::from(settings.nacos.is_some());
         let limits = limits_of(listeners);
         let server = |address: SocketAddr, allow_plaintext: bool| ServerSettings {
